@@ -41,15 +41,11 @@ NEVER = {"model"}
 """Parameters that no run may set (`gym_runtime.files.rows.check_sampling`)."""
 
 
-FORMER = {"return_tokens"}
-"""Names that still work, and that no editor should offer."""
-
-
 def module() -> str:
     """The source of ``gym_runtime/messages/rollout_keywords.py``."""
     settings = get_type_hints(RolloutSettings)
     sampling = {**get_type_hints(CreateParams), **get_type_hints(Sampling)}
-    settings |= {other: settings[own] for other, own in OTHER_NAMES.items() if other not in FORMER}
+    settings |= {other: settings[own] for other, own in OTHER_NAMES.items()}
     sampling = {name: kind for name, kind in sampling.items() if name not in NEVER}
     repeats = {"repeats": settings.pop("repeats")}
     return HEAD + _fields(sampling) + GROUPS + _fields(settings) + ROLLOUTS + _fields(repeats)

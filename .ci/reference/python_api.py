@@ -83,7 +83,8 @@ def _home(module: str, name: str) -> str:
 def entry(name: str, thing: Any) -> str:
     """One public name."""
     if inspect.isclass(thing):
-        return _class(name, thing)
+        same = f"### `{name}`\n\nThe same as `{thing.__name__}`."
+        return _class(name, thing) if name == thing.__name__ else same
     if inspect.ismodule(thing):
         return f"### `{name}`\n\nThe module `{thing.__name__}`. {prose(parsed(thing))}"
     if hasattr(thing, "__self__") and not inspect.ismethod(thing):

@@ -66,8 +66,6 @@ def cache_folder() -> Path:
         return Path(given).expanduser()
     if sys.platform == "darwin":
         return Path.home() / "Library" / "Caches" / "gym-runtime"
-    if sys.platform == "win32":
-        return Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local") / "gym-runtime"
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "gym-runtime"
 
 

@@ -21,40 +21,30 @@ from gym_runtime.errors import UsageError
 MODE = 0o664
 """Of new files, less the umask: others must not write the rows that are trained on, whatever the umask is."""
 
-# Links by their nature: what the caller has opened for this process, such as ``> calls.jsonl``.
-_STREAMS = frozenset({"/dev/stdout", "/dev/stderr"})
-_DESCRIPTORS = frozenset({"/dev/fd", "/proc/self/fd"})
-_KINDS = {
-    stat.S_IFLNK: "a symbolic link",
-    stat.S_IFIFO: "a named pipe",
-    stat.S_IFSOCK: "a socket",
-    stat.S_IFDIR: "a folder",
-    stat.S_IFCHR: "a device",
-    stat.S_IFBLK: "a device",
-}
+# What the caller has chosen by its nature: an open descriptor, such as ``> calls.jsonl``, or a device.
+_STREAMS = frozenset({"/dev", "/dev/fd", "/proc/self/fd"})
 
 
 def open_own(path: Path, flags: int, mode: int = MODE) -> int:
     """Open a file that the runtime writes; ``flags`` and ``mode`` are those of `os.open`.
 
-    It may also be a character device, which holds nothing, or an open descriptor of this process
-    (``/dev/stdout``).
+    It may also be a device (``/dev/null``) or an open descriptor of this process (``/dev/stdout``).
 
     Raises:
         UsageError: the name is that of a link or of something else than a file, or the file has other names.
             Nothing was changed.
         OSError: as `os.open`.
     """
-    if str(path) in _STREAMS or str(path.parent) in _DESCRIPTORS:
+    if str(path.parent) in _STREAMS:
         return os.open(path, flags | os.O_CLOEXEC)
     try:
         # O_NONBLOCK: to open a pipe would wait for its other end.
         descriptor = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, mode)
     except OSError:
-        refuse_special(path, devices=True)  # a link, or a pipe without a reader
+        refuse_special(path)  # a link, or a pipe without a reader
         raise
     try:
-        _check(path, os.fstat(descriptor), devices=True)
+        _check(path, os.fstat(descriptor))
         os.set_blocking(descriptor, True)
     except BaseException:
         os.close(descriptor)
@@ -62,18 +52,15 @@ def open_own(path: Path, flags: int, mode: int = MODE) -> int:
     return descriptor
 
 
-def refuse_special(*paths: Path, devices: bool = False) -> None:
+def refuse_special(*paths: Path) -> None:
     """Refuse names that `open_own` would refuse, before anything is changed. A missing file is not refused.
-
-    Args:
-        devices: character devices may be written to.
 
     Raises:
         UsageError: one of the names cannot be written to.
     """
     for path in paths:
         with contextlib.suppress(OSError):  # it is not there, or its folder is not: opening it will say so
-            _check(path, path.lstat(), devices=devices)
+            _check(path, path.lstat())
 
 
 @contextmanager
@@ -120,16 +107,17 @@ def private_folder(path: Path) -> None:
         raise UsageError(f"{path} cannot be used ({error.strerror}); {remedy}") from None
 
 
-def _check(path: Path, status: os.stat_result, *, devices: bool) -> None:
-    kind = stat.S_IFMT(status.st_mode)
-    if kind == stat.S_IFREG:
-        if status.st_nlink > 1:
-            raise UsageError(
-                f"{path} is a file with {status.st_nlink} names (hard links), and all would change; remove "
-                "this name or put a copy in its place"
-            )
-    elif kind != stat.S_IFCHR or not devices:
-        other = "name the file it leads to" if kind == stat.S_IFLNK else "choose another name"
+def _check(path: Path, status: os.stat_result) -> None:
+    if stat.S_ISLNK(status.st_mode):
         raise UsageError(
-            f"{path} is {_KINDS.get(kind, 'no file')} and is not written to; remove it, or {other}"
+            f"{path} is a symbolic link and is not written to; remove it, or name the file it leads to"
+        )
+    if not stat.S_ISREG(status.st_mode):
+        raise UsageError(
+            f"{path} is no regular file and is not written to; remove it, or choose another name"
+        )
+    if status.st_nlink > 1:
+        raise UsageError(
+            f"{path} is a file with {status.st_nlink} names (hard links), and all would change; remove this "
+            "name or put a copy in its place"
         )

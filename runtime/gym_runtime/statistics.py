@@ -30,10 +30,7 @@ def mean(values: Sequence[float]) -> float | None:
         # It is rounded twice: of equal numbers it may be another one, and then each differs from the mean.
         return min(max(found, min(values)), max(values))
     except OverflowError:
-        total = Total()
-        for value in values:
-            total.add(value)
-        return total.mean
+        return _singles(values).mean
 
 
 def deviation(values: Sequence[float], ddof: int = 1) -> float | None:
@@ -52,10 +49,7 @@ def deviation(values: Sequence[float], ddof: int = 1) -> float | None:
         squares = math.fsum((value - center) ** 2 for value in values)
         if _LEAST_SQUARES < squares < math.inf:
             return math.sqrt(squares / (len(values) - ddof))
-    clusters = Clusters()
-    for value in values:
-        clusters.add((value,))
-    return clusters.deviation(ddof)
+    return _singles(values).deviation(ddof)
 
 
 def difference(a: float, b: float) -> float | None:
@@ -169,6 +163,13 @@ class Clusters:
         return (
             count * count * self._squares - 2 * count * total * self._products + total * total * self._sizes
         )
+
+
+def _singles(values: Sequence[float]) -> Clusters:
+    clusters = Clusters()
+    for value in values:
+        clusters.add((value,))
+    return clusters
 
 
 def _units(value: float) -> int:

@@ -56,7 +56,7 @@ def test_what_is_no_file_of_its_own_is_refused(
     path = tmp_path / ("out_run.json" if writer == "run" else "out.jsonl")
     trap(path, victim)
     before = sorted(tmp_path.rglob("*"))
-    with pytest.raises(UsageError, match=r"out.*(is a symbolic link|hard links|is a named pipe).*remove"):
+    with pytest.raises(UsageError, match=r"out.*(is a symbolic link|hard links|is no regular file).*remove"):
         WRITERS[writer](path)
     assert victim.read_bytes() == PRECIOUS
     assert sorted(tmp_path.rglob("*")) == before
@@ -135,7 +135,7 @@ def test_an_error_while_it_is_replaced_leaves_the_old_file(tmp_path: Path) -> No
 
 def test_a_device_is_no_file_that_can_be_replaced() -> None:
     os.close(open_own(Path("/dev/null"), os.O_WRONLY))
-    with pytest.raises(UsageError, match="/dev/null is a device"):
+    with pytest.raises(UsageError, match="/dev/null is no regular file"):
         write_whole(Path("/dev/null"), iter([b"x"]))
     assert stat.S_ISCHR(Path("/dev/null").stat().st_mode)
 

@@ -295,7 +295,7 @@ async def test_wrong_rows_and_settings_are_refused_before_anything_starts() -> N
             (
                 {"rows": [*rows(30), {"responses_create_params": {"input": "1"}}]},
                 TaskError,
-                "row 31, column 1: 'number' is missing",
+                "row 31: 'number' is missing",
             ),
             ({"waves": (4, 4)}, UsageError, "waves are 8 rollouts, and a group has 4: repeats=8"),
             ({"seed_repeats": True}, UsageError, "no seed_repeats"),

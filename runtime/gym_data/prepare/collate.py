@@ -376,8 +376,8 @@ class Collation:
         try:
             dataset = self._stack.enter_context(
                 Dataset(
-                    [Source(str(path), wanted.module)],
-                    rewrite=prompt.fill if prompt else None,
+                    Source(str(path), wanted.module),
+                    prompt=prompt,
                     max_listed=MAX_LISTED,
                     skip_unknown=self._recipe.skip_unknown,
                 )

@@ -1,8 +1,6 @@
 from .appender import Appender as Appender
 from .appender import repair_tail as repair_tail
 from .appender import write_whole as write_whole
-from .complaints import Complaint as Complaint
-from .complaints import locate as locate
 from .dataset import MAX_LINE_BYTES as MAX_LINE_BYTES
 from .dataset import Dataset as Dataset
 from .dataset import Source as Source

@@ -36,13 +36,11 @@ class Appender:
     It writes only when it is called: a caller that has nothing to append calls `flush` when it is idle.
 
     Attributes:
-        lines: how many were appended.
         end_bytes: the offset of the next line in the file.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.lines = 0
         self._pending: list[bytes] = []
         self._pending_bytes = 0
         self._error: UsageError | None = None
@@ -70,7 +68,6 @@ class Appender:
         self._pending += (line, b"\n")
         self._pending_bytes += len(line) + 1
         self.end_bytes += len(line) + 1
-        self.lines += 1
         if self._pending_bytes >= FLUSH_BYTES or time.monotonic() - self._flushed_s >= FLUSH_S:
             self.flush()
 

@@ -1,15 +1,13 @@
 """Datasets: JSONL files of rows, checked to the end before anything starts, then streamed.
 
 A dataset keeps its files open between the two passes and notices when one of them changes. Of a row it
-keeps eight bytes, to know which rows come again, and where rows are shuffled some twenty more: its place in
-the file and in the order, and its task's number.
+keeps 24 bytes: its place in the file, its line's number and its task's; and eight more in a random order.
 """
 
 from __future__ import annotations
 
 import hashlib
 import io
-import itertools
 import os
 import random
 import shutil
@@ -19,7 +17,7 @@ import tempfile
 from array import array
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
@@ -29,7 +27,7 @@ from gym_runtime.environment.environment import LoadedEnvironment, harness
 from gym_runtime.environment.settings import require_known
 from gym_runtime.errors import UsageError
 from gym_runtime.files.keys import repeated
-from gym_runtime.files.prompts import laid_on
+from gym_runtime.files.prompts import PromptTemplate, laid_on
 from gym_runtime.files.row_reader import BadRow, Row, RowReader
 from gym_runtime.files.rows import Numbering, row_key
 
@@ -106,37 +104,31 @@ class LineFile:
         state = os.fstat(self._file.fileno())
         return state.st_size, state.st_mtime_ns
 
-    def at(self, start: int, end: int) -> bytes:
-        """The line between two places that `lines` has noted.
+    def at(self, start: int, size: int) -> bytes:
+        """The line at a place that `lines` has given.
 
         Raises:
             UsageError: the file can't be read.
         """
         try:
             # `pread` leaves the file's position to `lines`.
-            data = os.pread(self._file.fileno(), end - start, start)
+            return os.pread(self._file.fileno(), size, start)
         except OSError as error:
             raise UsageError(f"cannot read {self.path}: {error.strerror}") from None
-        # A row that was left out may stand between the two.
-        return (data.removeprefix(_BOM) if not start else data).partition(b"\n")[0].rstrip()
 
-    def lines(
-        self, limit: int | None = None, places: array[int] | None = None
-    ) -> Iterator[tuple[int, bytes]]:
-        """``(line number, line)`` of the lines that aren't blank, without their ends and without a BOM.
+    def lines(self, limit: int | None = None) -> Iterator[tuple[int, int, bytes]]:
+        """``(line number, place, line)`` of the lines that aren't blank, without their ends and a BOM.
 
-        From the start again, the first ``limit`` of them only. Where each begins is added to ``places``, and
-        where the last one ends.
+        From the start again, the first ``limit`` of them only.
 
         Raises:
             UsageError: the file cannot be read, or is not a text file.
         """
         self._file.seek(0, io.SEEK_SET)
-        taken = 0
-        number = place = end = 0
+        taken = number = end = 0
         while line := self._read_line(number + 1):
             number += 1
-            place, end = end, end + len(line)
+            end += len(line)
             if number == 1:
                 for magic, what in _MAGIC.items():
                     if line.startswith(magic):
@@ -148,16 +140,12 @@ class LineFile:
                     raise UsageError(
                         f"{self.path} has a JSON object over several lines; make it JSONL, one object on each"
                     )
-            line = line.rstrip()
+            start, line = end - len(line), line.rstrip()
             if line:
-                if places is not None:
-                    places.append(place)
-                yield number, line
+                yield number, start, line
                 taken += 1
                 if taken == limit:
                     break
-        if places is not None:
-            places.append(end)
 
     def _read_line(self, number: int) -> bytes:
         try:
@@ -220,19 +208,23 @@ class _Part(NamedTuple):
 
 
 class Dataset:
-    """Checked rows from one or several files. Made by `open_dataset`; close it, or use it in a ``with``.
+    """Checked rows from one or several files; nothing is started on half a dataset. Close it, or use it in a
+    ``with``.
 
     Args:
+        sources: files; ``-`` is standard input, which is copied to a temporary file.
+        environment: for sources that name none.
         limit: take the first rows of each file only.
-        settings: defaults of row fields; `gym_runtime.environment.settings`.
-        rewrite: applied to each line before it is read as a row; it may raise `BadRow`.
+        settings: defaults of row fields, for the environments that have them.
         max_listed: bad rows that an error names one by one.
         shuffle_seed: `read` gives the rows in a random order, the same one each time; their numbers stay.
         earlier_rows: how many rows an earlier part of the run had; `earlier_digest` is of these.
         declared: environments whose code is elsewhere, by their names.
         skip_unknown: leave out rows whose ``agent_ref`` names no environment that there is.
         adopt: such rows belong to the environment that their source names, if it does.
-        prompt: what is laid on the rows; `gym_runtime.files.prompts.laid_on`. None lays nothing on.
+        prompt: what is laid on the rows: a file, or a benchmark's own by its name; by default the benchmark's
+            usual one, on rows without an input. A `PromptTemplate` refuses rows that have one. None lays
+            nothing on.
 
     Attributes:
         skipped: how many rows were left out for each such name.
@@ -246,27 +238,34 @@ class Dataset:
         declared: as given.
         earlier_digest: of the first ``earlier_rows`` rows, if they have the same keys without the rows that
             follow; empty if they do not, or if there are fewer.
+        tasks: all task indices are less than this.
+        repeats_rows: whether some row comes more than once.
+
+    Raises:
+        UsageError: no environment has such a setting; a file can't be read, or has bad rows: one line each,
+            ``file:line: what``, for the first ``max_listed``, and the number of the others.
     """
 
     def __init__(
         self,
-        sources: Sequence[Source],
-        *,
+        *sources: Source | str | Path,
+        environment: str | None = None,
         limit: int | None = None,
         settings: Mapping[str, Any] | None = None,
-        rewrite: Callable[[bytes], bytes] | None = None,
         max_listed: int = MAX_LISTED,
         shuffle_seed: int | None = None,
         earlier_rows: int | None = None,
         declared: Mapping[str, LoadedEnvironment] | None = None,
         skip_unknown: bool = False,
         adopt: bool = False,
-        prompt: str | None = None,
+        prompt: str | PromptTemplate | None = "",
     ) -> None:
         if limit is not None and limit < 1:
             raise UsageError(f"the limit is {limit}; it must be at least 1")
-        self.sources = tuple(sources)
-        self.rows = 0
+        self.sources = tuple(
+            given if isinstance(given, Source) else Source(str(given), environment) for given in sources
+        )
+        self.rows = self.tasks = 0
         self.digest = self.earlier_digest = ""
         self.environments: Counter[str] = Counter()
         self.agents: set[str] = set()
@@ -275,30 +274,32 @@ class Dataset:
         self.adopted: Counter[str] = Counter()
         self.declared = declared or {}
         self._loaded: dict[str, LoadedEnvironment] = {}
-        self._limit, self._rewrite, self._skip_unknown = limit, rewrite, skip_unknown
+        self._limit, self._skip_unknown = limit, skip_unknown
         self._max_listed, self._earlier_rows = max_listed, earlier_rows
-        self._places: list[array[int]] = []
-        self._order: array[int] | None = None
-        self._numbers: array[int] | None = None
+        # Of each row: where its line begins, its size and its number, and the task's index.
+        self._starts, self._sizes, self._lines = array("q"), array("i"), array("i")
+        self._tasks = array("q")
+        self._ends: list[int] = []  # of each file: the number of rows up to its end
         self._parts: list[_Part] = []
         self._settings = settings or {}
-        self._own_index = -1
         self._repeated: dict[int, int] = {}
         lay = None if prompt is None else laid_on(prompt)
         readers = [
             RowReader(source.environment, settings, declared=declared, adopt=adopt, lay=lay)
-            for source in sources
+            for source in self.sources
         ]
         try:
-            for source, reader in zip(sources, readers, strict=True):
+            for source, reader in zip(self.sources, readers, strict=True):
                 self._parts.append(_Part(source, LineFile(source.path, str(source), source.content), reader))
-            self._check(note_places=shuffle_seed is not None)
-            if shuffle_seed is not None:
-                self._shuffle(shuffle_seed)
+            self._check()
         # Without an object there is no `close` for the files that were opened.
         except BaseException:
             self.close()
             raise
+        self.repeats_rows = bool(self._repeated)
+        self._order: Sequence[int] = range(self.rows)
+        if shuffle_seed is not None:
+            self._order = _shuffled(self.rows, shuffle_seed)
 
     def __enter__(self) -> Dataset:
         return self
@@ -315,116 +316,52 @@ class Dataset:
         """An environment that rows are of, by its name in `environments`."""
         return self._loaded[name]
 
-    @property
-    def repeats_rows(self) -> bool:
-        """Whether some row comes more than once."""
-        return bool(self._repeated)
-
-    @property
-    def tasks(self) -> int:
-        """All task indices are less than this."""
-        return self._own_index + 1 + self.rows
-
     def numbering(self) -> Numbering:
-        """A numbering for one pass over the rows; own indices come first, the others count on from them."""
-        return Numbering(self._own_index + 1, self._repeated)
+        """A numbering for one pass over the rows."""
+        return Numbering(repeated=self._repeated)
 
     def read(self) -> Iterator[Row]:
-        """All rows, in their order or as shuffled, again from the start.
+        """All rows, in their order or as shuffled, again from the start; each has its task's index.
 
         Raises:
             UsageError: a file has changed since it was checked.
         """
-        return self._in_file_order() if self._order is None else self._shuffled(self._order)
-
-    def _shuffle(self, seed: int) -> None:
-        # Numbers are given in the order of the files, so that a row's do not depend on the seed.
-        if self._repeated or self._own_index >= 0:
-            numbering = self.numbering()
-            self._numbers = array("q", (numbering.number(row, 1)[0] for row in self._in_file_order()))
-            self._repeated = repeated(self._numbers)
-        # Random.random is the one method that gives the same numbers in every version of Python.
-        order, draw = array("q", range(self.rows)), random.Random(seed).random
-        for last in range(self.rows - 1, 0, -1):
-            chosen = int(draw() * (last + 1))
-            order[last], order[chosen] = order[chosen], order[last]
-        self._order = order
-
-    def _shuffled(self, order: array[int]) -> Iterator[Row]:
-        """Each row carries its task's number: that of its position, unless rows repeat or bring their own."""
-        ends = list(itertools.accumulate(len(places) - 1 for places in self._places))
-        for part in self._parts:
-            part.file.refuse_change()
-        for position in order:
-            index = bisect_right(ends, position)
-            places, part = self._places[index], self._parts[index]
-            at = position - (ends[index - 1] if index else 0)
-            line = part.file.at(places[at], places[at + 1])
+        # Before, so that nothing begins with a changed file; after, for a change meanwhile.
+        self._refuse_change()
+        for position in self._order:
+            part = self._parts[bisect_right(self._ends, position)]
+            line = part.file.at(self._starts[position], self._sizes[position])
             try:
-                row = part.reader.read(self._rewrite(line) if self._rewrite else line, check=False)
+                row = part.reader.read(line, check=False)
             except BadRow:
-                raise UsageError(f"{part.source} changed while it was being read") from None
-            number = position if self._numbers is None else self._numbers[position]
-            yield msgspec.structs.replace(row, task_index=number)
+                raise UsageError(f"{part.source} changed while it was being read; start again") from None
+            yield msgspec.structs.replace(row, task_index=self._tasks[position])
+        self._refuse_change()
+
+    def _refuse_change(self) -> None:
         for part in self._parts:
             part.file.refuse_change()
-
-    def _in_file_order(self) -> Iterator[Row]:
-        for part in self._parts:
-            source, file, reader = part
-            # Before, so that nothing begins with a changed file; after, for a change meanwhile.
-            file.refuse_change()
-            for number, line in self._lines(part):
-                try:
-                    yield reader.read(self._rewrite(line) if self._rewrite else line, check=False)
-                except BadRow:
-                    raise UsageError(f"{source}:{number} changed while it was being read") from None
-            file.refuse_change()
 
     def locate(self, row: int) -> str:
         """Where a row (counted from 0, as `read` gives them) stands, as ``file:line``."""
-        seen = 0
-        row = row if self._order is None else self._order[row]
-        for part in self._parts:
-            for number, _ in self._lines(part):
-                if seen == row:
-                    return f"{part.source}:{number}"
-                seen += 1
-        return f"row {row + 1}"
+        position = self._order[row]
+        return f"{self._parts[bisect_right(self._ends, position)].source}:{self._lines[position]}"
 
-    def _lines(
-        self, part: _Part, places: array[int] | None = None, skipped: Counter[str] | None = None
-    ) -> Iterator[tuple[int, bytes]]:
-        """As `LineFile.lines`, without the rows that are left out, which are counted in ``skipped``."""
-        for number, line in part.file.lines(self._limit, places):
-            ref = part.reader.unknown(line) if self._skip_unknown else ""
-            if not ref:
-                yield number, line
-                continue
-            if places is not None:
-                places.pop()
-            if skipped is not None:
-                skipped[ref] += 1
-
-    def _check(self, *, note_places: bool) -> None:
+    def _check(self) -> None:
         """Read everything once.
 
         Raises:
             UsageError: lists the bad rows of the first file that has any.
         """
         digest = hashlib.sha256()
-        keys = array("q")
-        earlier_own_index = -1
+        highest = earlier_highest = -1  # of the indices that rows bring
         for part in self._parts:
             part.file.mark()
             before = self.rows
             # A separator that no JSON line holds: moving a row from one file to the next must change the
             # digest.
             digest.update(b"\x1e%b\n" % (part.source.environment or "").encode())
-            places = array("q") if note_places else None
-            if places is not None:
-                self._places.append(places)
-            for line, row in self._checked(part, places):
+            for line, row in self._checked(part):
                 digest.update(line)
                 digest.update(b"\n")
                 self.rows += 1
@@ -436,82 +373,69 @@ class Dataset:
                     self.harnesses.add(agent)
                 if row.adopted:
                     self.adopted[row.ref] += 1
-                keys.append(self._key(row))
+                highest = max(highest, -1 if row.task_index is None else row.task_index)
+                self._tasks.append(
+                    row_key(row.line, row.environment.name) if row.task_index is None else row.task_index
+                )
                 if self.rows == self._earlier_rows:
-                    self.earlier_digest, earlier_own_index = digest.hexdigest(), self._own_index
+                    self.earlier_digest, earlier_highest = digest.hexdigest(), highest
             if self.rows == before:
                 known = " of an environment that there is" if self.skipped else ""
                 raise UsageError(f"{part.source} has no rows{known}")
+            self._ends.append(self.rows)
         require_known(self._settings, self._loaded.values())
-        self._repeated = repeated(keys)
         # Rows without an index count on from the highest one, which a later row may have raised.
-        if (
-            self.earlier_digest
-            and earlier_own_index != self._own_index
-            # Negative keys are hashes (`row_key`): of rows that bring no index.
-            and min(keys[: self._earlier_rows]) < 0
-        ):
+        if earlier_highest != highest and self.earlier_digest and min(self._tasks[: self._earlier_rows]) < 0:
             self.earlier_digest = ""
         self.digest = digest.hexdigest()
+        self._number(highest + 1)
 
-    def _checked(self, part: _Part, places: array[int] | None) -> Iterator[tuple[bytes, Row]]:
+    def _number(self, following: int) -> None:
+        """Give the rows that bring no index theirs, which count on; until then they have a `row_key`."""
+        again = repeated(self._tasks)
+        tasks: dict[int, int] = {}
+        for position, key in enumerate(self._tasks):
+            if key < 0:
+                task = tasks.setdefault(key, following) if key in again else following
+                following += task == following
+                self._tasks[position] = task
+        self.tasks = following
+        self._repeated = {tasks.get(key, key): times for key, times in again.items()}
+
+    def _checked(self, part: _Part) -> Iterator[tuple[bytes, Row]]:
         """The good rows of a file, with their lines as they are; at its end the bad ones are refused."""
         problems: list[str] = []
         bad = 0
-        for number, line in self._lines(part, places, self.skipped):
+        for number, start, line in part.file.lines(self._limit):
             try:
-                row = part.reader.read(self._rewrite(line) if self._rewrite else line)
+                row = part.reader.read(line)
             except BadRow as error:
+                if self._skip_unknown and error.unknown:
+                    self.skipped[error.unknown] += 1
+                    continue
                 bad += 1
                 if bad <= self._max_listed:
-                    column = error.complaint.column
-                    problems.append(f"{part.source}:{number}:{column}: {error.message}")
-            else:
-                yield line, row
+                    problems.append(f"{part.source}:{number}: {error.message}")
+                continue
+            self._starts.append(start)
+            self._sizes.append(len(line))
+            self._lines.append(number)
+            yield line, row
         if bad > self._max_listed:
             problems.append(f"… and {bad - self._max_listed} more bad rows")
         if problems:
             raise UsageError("\n".join(problems))
 
-    def _key(self, row: Row) -> int:
-        if row.task_index is None:
-            return row_key(row.line, row.environment.name)
-        self._own_index = max(self._own_index, row.task_index)
-        return row.task_index
+
+def _shuffled(rows: int, seed: int) -> array[int]:
+    """The positions of the rows in a random order."""
+    # Random.random is the one method that gives the same numbers in every version of Python.
+    order, draw = array("q", range(rows)), random.Random(seed).random
+    for last in range(rows - 1, 0, -1):
+        chosen = int(draw() * (last + 1))
+        order[last], order[chosen] = order[chosen], order[last]
+    return order
 
 
-def open_dataset(
-    *sources: Source | str | Path,
-    environment: str | None = None,
-    limit: int | None = None,
-    settings: Mapping[str, Any] | None = None,
-    shuffle_seed: int | None = None,
-    earlier_rows: int | None = None,
-    declared: Mapping[str, LoadedEnvironment] | None = None,
-    skip_unknown: bool = False,
-    adopt: bool = False,
-    prompt: str = "",
-) -> Dataset:
-    """Open files of rows and check every row; nothing is started on half a dataset.
-
-    Args:
-        sources: files; ``-`` is standard input, which is copied to a temporary file.
-        environment: for sources that name none.
-        settings: defaults of row fields, for the environments that have them.
-        limit, shuffle_seed, earlier_rows, declared, skip_unknown, adopt, prompt: as `Dataset` has them.
-
-    Raises:
-        UsageError: no environment has such a setting; a file can't be read, or has bad rows: one line each,
-            ``file:line:column: what``, for the first `MAX_LISTED`, and the number of the others.
-    """
-    return Dataset(
-        [given if isinstance(given, Source) else Source(str(given), environment) for given in sources],
-        limit=limit,
-        settings=settings,
-        shuffle_seed=shuffle_seed,
-        earlier_rows=earlier_rows,
-        declared=declared,
-        skip_unknown=skip_unknown,
-        adopt=adopt,
-        prompt=prompt,
-    )
+open_dataset = Dataset
+"""The name by which programs open one."""

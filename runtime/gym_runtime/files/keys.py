@@ -62,16 +62,11 @@ class KeyCounts:
 
 
 def repeated(keys: array[int]) -> dict[int, int]:
-    """The keys that occur more than once, and how often each does.
-
-    They are sorted in parts, so that a large dataset needs little.
-    """
-    parts = len(keys) // 2**20 + 1
+    """The keys that occur more than once, and how often each does."""
     found: dict[int, int] = {}
-    for part in range(parts):
-        last: int | None = None
-        for key in sorted(keys if parts == 1 else (key for key in keys if key % parts == part)):
-            if key == last:
-                found[key] = found.get(key, 1) + 1
-            last = key
+    last: int | None = None
+    for key in sorted(keys):
+        if key == last:
+            found[key] = found.get(key, 1) + 1
+        last = key
     return found

@@ -21,7 +21,6 @@ from msgspec import Raw
 from gym_runtime.environment import catalogue
 from gym_runtime.environment.environment import LoadedEnvironment
 from gym_runtime.errors import UNREADABLE, UsageError
-from gym_runtime.files.complaints import Complaint, locate
 from gym_runtime.files.row_reader import BadRow
 
 _PARAMS = "responses_create_params"
@@ -55,8 +54,7 @@ class PromptTemplate(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
             return line
         images = _images(params.pop("input")) if replace and "input" in params else []
         if "input" in params:
-            column = locate(line.decode(), f"$.{_PARAMS}.input") + 1
-            raise BadRow(Complaint(column, f"'{_PARAMS}.input' is there already; a prompt would replace it"))
+            raise BadRow(f"'{_PARAMS}.input' is there already; a prompt would replace it")
         filled = {**fields, _PARAMS: {"input": list(self._messages(row, images)), **params}}
         filled.pop(self.image, None)
         return _encode(filled)
@@ -65,7 +63,7 @@ class PromptTemplate(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         row = {**_derived(row), **row}
         image = row.get(self.image)
         if image and not isinstance(image, str):
-            raise BadRow(Complaint(1, f"'{self.image}' is no text with an image's address or data: URL"))
+            raise BadRow(f"'{self.image}' is no text with an image's address or data: URL")
         for role, template in (("system", self.system), ("user", self.user)):
             if template is None:
                 continue
@@ -73,9 +71,9 @@ class PromptTemplate(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
                 text = template.format_map(row)
             except KeyError as error:
                 hint = catalogue.suggest(str(error.args[0]), list(row))
-                raise BadRow(Complaint(1, f"the prompt needs '{error.args[0]}'{hint}")) from None
+                raise BadRow(f"the prompt needs '{error.args[0]}'{hint}") from None
             except (ValueError, TypeError) as error:
-                raise BadRow(Complaint(1, f"the prompt's {role} part cannot be filled: {error}")) from None
+                raise BadRow(f"the prompt's {role} part cannot be filled: {error}") from None
             shown = [{"type": "input_image", "image_url": image, "detail": "auto"}] if image else images
             parts = [{"type": "input_text", "text": text}, *shown]
             yield {"role": role, "content": parts if shown and role == "user" else text}
@@ -112,13 +110,15 @@ Lay = Callable[[bytes, LoadedEnvironment, bool], bytes]
 """A row, its environment, and whether the row has an input, to the row that is run."""
 
 
-def laid_on(prompt: str = "") -> Lay:
+def laid_on(prompt: str | PromptTemplate = "") -> Lay:
     """What lays a prompt on rows: a file, or one of the benchmarks' own by its name (``nemo-gym``), which
     replaces the input that a row has; without either, a benchmark's own on rows without an input.
 
     Raises:
         UsageError: the file is no prompt.
     """
+    if isinstance(prompt, PromptTemplate):
+        return lambda line, _environment, _has_input: prompt.fill(line)
     given = read_prompt(Path(prompt)) if Path(prompt).suffix else None
     known: dict[str, PromptTemplate | None] = {}
 

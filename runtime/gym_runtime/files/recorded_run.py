@@ -92,11 +92,10 @@ class RecordedRun:
             self.files,
             self.manifest,
             resume=resume,
-            extend=extend,
+            earlier_digest=plan.dataset.earlier_digest if extend else None,
             retry_failed=retry_failed,
             overwrite=overwrite,
             metrics=self.metrics,
-            dataset=plan.dataset,
             tasks=lambda: plan.specs(run, attached=True),
         )
         self.superseded = resumed and self.progress.previous is None

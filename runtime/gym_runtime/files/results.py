@@ -328,8 +328,9 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
         Args:
             but: settings that may differ.
         """
-        # Ours was read from a file, so it is JSON already.
-        mine, theirs = self.settings, _plain(other.settings)
+        # A round trip through JSON, so that a tuple equals its list; ours was read from a file.
+        mine = self.settings
+        theirs = msgspec.json.decode(msgspec.json.encode(other.settings), type=dict[str, Any])
         return [
             f"{name} was {_show(mine.get(name))}, is {_show(theirs.get(name))}"
             for name in dict.fromkeys([*mine, *theirs])
@@ -359,11 +360,6 @@ def load_manifest(path: Path) -> Manifest | None:
             f"this one reads up to {FORMAT}: upgrade it"
         )
     return manifest
-
-
-def _plain(settings: dict[str, Any]) -> dict[str, Any]:
-    """Settings after a round trip through JSON, so that a tuple equals its list."""
-    return msgspec.json.decode(msgspec.json.encode(settings), type=dict[str, Any])
 
 
 def _show(value: Any) -> str:

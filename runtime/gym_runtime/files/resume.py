@@ -15,14 +15,12 @@ with the same ones; the digest of these (`Dataset.earlier_digest`) says whether 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from itertools import zip_longest
 from pathlib import Path
 
 import msgspec
 
 from gym_runtime.errors import UsageError
 from gym_runtime.files.appender import repair_tail, write_whole
-from gym_runtime.files.dataset import Dataset
 from gym_runtime.files.keys import KeyCounts
 from gym_runtime.files.results import GROWING, Manifest, OutputFiles, load_manifest
 from gym_runtime.files.rows import materialize
@@ -32,7 +30,6 @@ from gym_runtime.messages.rollout_spec import RolloutSpec
 from gym_runtime.plurals import counted
 
 MAX_FAILURES = 3
-_LISTED_ROWS = 5
 
 
 class Progress:
@@ -111,21 +108,21 @@ class Progress:
 
     def _read_failures(self, path: Path, metrics: Metrics, retry_failed: bool) -> None:
         """Twice over the file: which failures are final is known only at its end."""
-        times, terminal = KeyCounts(), KeyCounts()
-        counted = KeyCounts()  # without outages
+        times = KeyCounts()
+        failed = KeyCounts()  # without outages
         for sample, _, _ in samples_of(path):
             key = sample.key
             self._attempts.put(*key, max(self._attempts.get(*key), sample.attempt))
             if sample.outcome != CANCELLED:
                 times.increase(*key)
                 if sample.fault is None or not sample.fault.outage:
-                    counted.increase(*key)
+                    failed.increase(*key)
                 if sample.terminal:
-                    terminal.put(*key, 1)
+                    failed.put(*key, MAX_FAILURES)
         # Only now: a later line may show that a failure is final.
         for key, _ in times.items():
-            failed = key in terminal or counted.get(*key) >= MAX_FAILURES
-            final = (failed and not retry_failed) or (key[0], 0) in self._compared
+            too_often = failed.get(*key) >= MAX_FAILURES and not retry_failed
+            final = too_often or (key[0], 0) in self._compared
             if key not in self.done and final:
                 self.given_up.put(*key, 1)
         for sample, _, _ in samples_of(path):
@@ -145,23 +142,22 @@ def start_run(
     manifest: Manifest,
     *,
     resume: bool,
-    extend: bool = False,
+    earlier_digest: str | None = None,
     retry_failed: bool = False,
     overwrite: bool = False,
     metrics: Metrics,
-    dataset: Dataset | None = None,
     tasks: Callable[[], Iterable[RolloutSpec]] | None = None,
 ) -> Progress:
     """Make the output files ready for a run and save its manifest. Hold the `Lock` while you call it.
 
     Args:
         manifest: of the run to be started.
-        extend: a run that is resumed may have more rows and repeats than before; needs ``dataset`` (opened
-            with the earlier part's ``earlier_rows``) and ``tasks``.
+        earlier_digest: a run that is resumed may have more rows and repeats than before; its rows have this
+            `Dataset.earlier_digest`.
         retry_failed: rollouts whose failure would be final are run again.
         overwrite: the files of an earlier run are put `aside`.
         metrics: gets the rollouts that are settled already.
-        dataset, tasks: the rows and their rollouts, to name the rows that changed.
+        tasks: all rollouts, to write the inputs of a run that has grown again.
 
     Raises:
         UsageError: there are rows and neither ``resume`` nor ``overwrite`` is set; or ``resume`` is set, and
@@ -197,11 +193,11 @@ def start_run(
             f"{files.rollouts} has rows, but {files.manifest} is missing, so their run is unknown; "
             "choose another -o"
         )
-    if extend and dataset is not None and tasks is not None:
-        if found := obstacles(previous, manifest, dataset.earlier_digest):
+    if earlier_digest is not None:
+        if found := obstacles(previous, manifest, earlier_digest):
             raise UsageError(f"{files.rollouts} cannot grow into this run: {'; '.join(found)}")
     else:
-        _refuse_differences(files, previous, manifest, dataset, tasks)
+        _refuse_differences(files, previous, manifest)
     progress = Progress(previous)
     # Before the manifest is saved: rows that cannot be read must leave everything as it was.
     progress.read(files, metrics, retry_failed=retry_failed)
@@ -212,50 +208,17 @@ def start_run(
     return progress
 
 
-def _refuse_differences(
-    files: OutputFiles,
-    previous: Manifest,
-    manifest: Manifest,
-    dataset: Dataset | None,
-    tasks: Callable[[], Iterable[RolloutSpec]] | None,
-) -> None:
+def _refuse_differences(files: OutputFiles, previous: Manifest, manifest: Manifest) -> None:
     changed = previous.differences(manifest)
     if previous.digest != manifest.digest:
-        where = ""
-        if not changed and dataset is not None and tasks is not None:
-            per_row = max(1, manifest.rollouts // max(1, manifest.rows))
-            where = _changed_rows(files.materialized_inputs, tasks(), dataset, per_row)
-        count = (
-            f" ({counted(previous.rows, 'row')}, now {manifest.rows})"
-            if previous.rows != manifest.rows
-            else ""
-        )
-        changed.append(f"the input rows changed{count}{where}")
+        rows = f" ({counted(previous.rows, 'row')}, now {manifest.rows})"
+        changed.append(f"the input rows changed{rows if previous.rows != manifest.rows else ''}")
     if changed:
         larger = "; --resume --extend makes the run larger" if grows(previous, manifest) else ""
         raise UsageError(
             f"{files.rollouts} was started with other settings: {'; '.join(changed)}. "
             f"Go on with the same, or choose another -o{larger}"
         )
-
-
-def _changed_rows(path: Path, tasks: Iterable[RolloutSpec], dataset: Dataset, per_row: int) -> str:
-    """The first rows whose materialized inputs differ from those that the interrupted run wrote."""
-    if not path.exists():
-        return ""
-    rows: dict[int, None] = {}
-    lines = (line.rstrip(b"\n") for _, line in lines_of(path))
-    for position, (line, task) in enumerate(zip_longest(lines, tasks)):
-        if line is None or task is None:
-            break
-        if line != materialize(task):
-            rows[position // per_row] = None
-            if len(rows) > _LISTED_ROWS:
-                break
-    if not rows:
-        return ""
-    listed = [dataset.locate(row) for row in list(rows)[:_LISTED_ROWS]]
-    return f": {', '.join(listed)}{' …' if len(rows) > _LISTED_ROWS else ''}"
 
 
 def grows(previous: Manifest, now: Manifest) -> bool:

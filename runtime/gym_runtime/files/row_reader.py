@@ -3,8 +3,8 @@
 A row is one JSON object with ``responses_create_params`` and the fields that its environment declares. Rows
 of episodes may leave the former out, as NeMo Gym's do: the environment says what the model reads.
 Its ``agent_ref`` names the environment; rows without one belong to the environment that the caller names.
-A row is checked by decoding it exactly as the workers will. What is wrong with a refused row is told with its
-column, in characters from 1; that is the slow path.
+A row is checked by decoding it exactly as the workers will. What is wrong with a refused row is told with the
+path of the field; that is the slow path.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from gym_runtime.environment.catalogue import named
 from gym_runtime.environment.environment import LoadedEnvironment, with_settings
 from gym_runtime.environment.settings import filled
 from gym_runtime.errors import UNREADABLE, TaskError, UsageError
-from gym_runtime.files.complaints import Complaint, bad_encoding, bad_json, bad_value, locate
+from gym_runtime.files.complaints import bad_json, bad_value
 from gym_runtime.messages.choices import choices
 from gym_runtime.messages.names import is_mark
 from gym_runtime.messages.responses import CreateParams, decode_item
@@ -73,11 +73,14 @@ _encode = msgspec.json.Encoder().encode
 
 
 class BadRow(TaskError):
-    """A row that can't be run: ``complaint`` names the fault and its column."""
+    """A row that can't be run; the message says why.
 
-    def __init__(self, complaint: Complaint) -> None:
-        super().__init__(complaint.what)
-        self.complaint = complaint
+    ``unknown``: the name in its ``agent_ref`` if there is no such environment here; else empty.
+    """
+
+    def __init__(self, message: str, *, unknown: str = "") -> None:
+        super().__init__(message)
+        self.unknown = unknown
 
 
 class Row(msgspec.Struct, frozen=True):
@@ -150,16 +153,17 @@ class RowReader:
             try:
                 line.decode()
             except UnicodeDecodeError as error:
-                raise BadRow(bad_encoding(line, error)) from None
+                what = f"byte 0x{line[error.start]:02x} (byte {error.start}) is not UTF-8"
+                raise BadRow(f"{what}; convert the file to UTF-8") from None
         try:
             fields = _decode_fields(line)
             head = _head(fields)
         # Before DecodeError, of which it is a kind: this one has the place of a value.
         except msgspec.ValidationError as error:
-            raise BadRow(bad_value(line.decode(), str(error))) from None
+            raise BadRow(bad_value(line, str(error))) from None
         except UNREADABLE as error:
-            raise BadRow(bad_json(line.decode(), str(error))) from None
-        environment, params, given = self._environment(line, head), _params(fields), line
+            raise BadRow(bad_json(line, str(error))) from None
+        environment, params, given = self._environment(line, head.ref), _params(fields), line
         if self._lay is not None:
             line = self._lay(line, environment, "input" in params)
             if line is not given:
@@ -168,7 +172,7 @@ class RowReader:
         if _PARAMS not in fields:
             if environment.definition.shape != "episode":
                 error = f"Object missing required field `{_PARAMS}`"
-                raise BadRow(bad_value(line.decode(), error))
+                raise BadRow(bad_value(line, error))
             line = _encode({**fields, _PARAMS: _NOTHING})
         complete = filled(environment, _folded(line, fields, params), head.ref)
         if check:
@@ -190,31 +194,19 @@ class RowReader:
             adopted=isinstance(self._resolved.get(head.ref or ""), str),
         )
 
-    def unknown(self, line: bytes) -> str:
-        """The name in a row's ``agent_ref`` if there is no such environment here; else empty."""
-        try:
-            ref = _decode_head(line).ref
-        except UNREADABLE:
-            return ""
-        adopted = self._adopt and self._default is not None
-        return ref if ref and not adopted and isinstance(self._candidates(ref), str) else ""
-
-    def _environment(self, line: bytes, head: _Head) -> LoadedEnvironment:
-        ref = head.ref
+    def _environment(self, line: bytes, ref: str | None) -> LoadedEnvironment:
         if self._default is not None and self._default.guest:
             return self._default
         if not ref:
             if self._default is None:
                 remedy = "run NAME --input FILE, publish FILE --environment NAME"
-                raise BadRow(
-                    Complaint(1, f"the row has no 'agent_ref', and no environment was named for it: {remedy}")
-                )
+                raise BadRow(f"the row has no 'agent_ref', and no environment was named for it: {remedy}")
             return self._default
         found = self._candidates(ref)
         if isinstance(found, str):
             if self._default is not None and self._adopt:
                 return self._default
-            raise BadRow(Complaint(locate(line.decode(), "$.agent_ref.name") + 1, found))
+            raise BadRow(found, unknown=ref)
         if len(found) == 1:
             return found[0]
         named_one = next((one for one in found if one is self._default), None)
@@ -274,19 +266,19 @@ def _check(
     """Decode a row as its environment and its agent will, and check the parts that they leave raw.
 
     Raises:
-        BadRow: it does not fit; the column is that of the line, without the settings.
+        BadRow: it does not fit.
     """
     try:
         params = environment.resource.task(complete, fields).responses_create_params
     except TaskError as error:
-        # The environment decodes the input too, but only this module knows the column of what is wrong there.
+        # The environment decodes the input too, but only this module says which item is wrong there.
         with contextlib.suppress(*UNREADABLE):
             asked = _decode_asked(complete).responses_create_params
             _check_input(line, asked, environment)
             _check_items(line, asked)
         raise BadRow(_misfit(line, error.message, environment)) from None
     except RecursionError:
-        raise BadRow(Complaint(1, "not JSON: nested too deeply")) from None
+        raise BadRow("not JSON: nested too deeply") from None
     _check_input(line, params, environment)
     for name in ("extra_body", "chat_template_kwargs"):
         if (text := (params.metadata or {}).get(name)) is None:
@@ -294,9 +286,9 @@ def _check(
         try:
             fields = _decode_fields(text)
         except UNREADABLE:
-            raise BadRow(_at(line, f"metadata.{name}", "expected the text of a JSON object")) from None
+            raise BadRow(_at(f"metadata.{name}", "expected the text of a JSON object")) from None
         if name == "extra_body" and (problem := refused(fields)):
-            raise BadRow(_at(line, f"metadata.{name}", problem))
+            raise BadRow(_at(f"metadata.{name}", problem))
 
 
 def _check_input(line: bytes, params: CreateParams, environment: LoadedEnvironment) -> None:
@@ -306,14 +298,14 @@ def _check_input(line: bytes, params: CreateParams, environment: LoadedEnvironme
         raise BadRow(_within(line, "input", str(error))) from None
     # An episode's first message is the environment's.
     if items == [] and environment.definition.shape != "episode" and b'"input"' in bytes(line):
-        raise BadRow(_at(line, "input", "it is empty, so there is nothing to answer"))
+        raise BadRow(_at("input", "it is empty, so there is nothing to answer"))
     if not isinstance(items, str):
         for index, item in enumerate(items):
             if item.type is None and item.role is None:
-                raise BadRow(_at(line, f"input[{index}]", "an input item has a 'role' or a 'type'"))
+                raise BadRow(_at(f"input[{index}]", "an input item has a 'role' or a 'type'"))
             if item.type in (None, "message") and item.role not in _ROLES:
                 known = f"a message's role is one of {', '.join(_ROLES)}"
-                raise BadRow(_at(line, f"input[{index}].role", f"{known}, not {_quoted(item.role)}"))
+                raise BadRow(_at(f"input[{index}].role", f"{known}, not {_quoted(item.role)}"))
 
 
 def _check_items(line: bytes, params: CreateParams) -> None:
@@ -340,24 +332,22 @@ def _folded(line: bytes, fields: Mapping[str, Raw], params: Mapping[str, Raw]) -
         return _encode({**fields, _PARAMS: fold(params)})
     except UNREADABLE:
         what = "expected a JSON object, beside metadata whose values are text"
-        raise BadRow(_at(line, "extra_body", what)) from None
+        raise BadRow(_at("extra_body", what)) from None
 
 
-def _misfit(line: bytes, error: str, environment: LoadedEnvironment) -> Complaint:
+def _misfit(line: bytes, error: str, environment: LoadedEnvironment) -> str:
     """The complaint about a row that does not decode, with the names that belong where it went wrong."""
     inside_params = f"`$.{_PARAMS}`" in error
     known = CreateParams if inside_params else environment.resource.task_type
-    found = bad_value(line.decode(), error, known.__struct_encode_fields__)
-    there = choices(error, environment.resource.task_type)
-    return Complaint(found.column, f"{found.what}{there}")
+    found = bad_value(line, error, known.__struct_encode_fields__)
+    return f"{found}{choices(error, environment.resource.task_type)}"
 
 
-def _within(line: bytes, place: str, error: str) -> Complaint:
+def _within(line: bytes, place: str, error: str) -> str:
     """The complaint about a value inside ``responses_create_params`` that was decoded on its own."""
     what, _, path = error.partition(" - at `$")
-    return bad_value(line.decode(), f"{what} - at `$.{_PARAMS}.{place}{path.removesuffix('`')}`")
+    return bad_value(line, f"{what} - at `$.{_PARAMS}.{place}{path.removesuffix('`')}`")
 
 
-def _at(line: bytes, place: str, what: str) -> Complaint:
-    column = locate(line.decode(), f"$.{_PARAMS}.{place}") + 1
-    return Complaint(column, f"'{_PARAMS}.{place}': {what}")
+def _at(place: str, what: str) -> str:
+    return f"'{_PARAMS}.{place}': {what}"

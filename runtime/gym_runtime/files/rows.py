@@ -58,8 +58,8 @@ class Numbering:
 
     Args:
         first: the first index for rows that bring none.
-        repeated: the `row_key` hashes (or own task indices) that come more than once, with how often, if
-            known; what comes once needs no memory.
+        repeated: the tasks that come more than once, with how often, if known: of rows that all bring their
+            index. What comes once needs no memory.
         apart: each row is a separate task, whatever its text and task index.
     """
 
@@ -84,10 +84,6 @@ class Numbering:
         if self._apart:
             self._next += 1
             return self._next - 1, 0
-        # Nothing is hashed where no row comes again: of a long row that takes as long as reading it.
-        once = self._repeated is not None and not self._repeated
-        key = -1 if once else _key(row)
-        comes_again = self._repeated is None or key in self._repeated
         task_index = row.task_index
         if task_index is not None:
             if bisect_right(self._given, task_index) % 2:
@@ -96,16 +92,16 @@ class Numbering:
                     "a stream of rows give all of them their index, or none; or pass the rows as a list"
                 )
             self._next = max(self._next, task_index + 1)
-        elif (task_index := self._tasks.get(key)) is None:
-            task_index = self._next
-            self._next += 1
-            if self._given and self._given[-1] == task_index:
-                self._given[-1] = self._next
-            else:
-                self._given += [task_index, self._next]
-            if comes_again:
-                self._tasks[key] = task_index
-        if not comes_again:
+        else:
+            key = row_key(row.line, row.environment.name)
+            if (task_index := self._tasks.get(key)) is None:
+                task_index = self._tasks[key] = self._next
+                self._next += 1
+                if self._given and self._given[-1] == task_index:
+                    self._given[-1] = self._next
+                else:
+                    self._given += [task_index, self._next]
+        if self._repeated is not None and task_index not in self._repeated:
             return task_index, 0
         first = self._rollouts.get(task_index, 0)
         self._rollouts[task_index] = first + repeats
@@ -113,13 +109,7 @@ class Numbering:
 
     def occurrences(self, row: Row) -> int:
         """How often the row comes; 1 if that is not known."""
-        if not self._repeated or self._apart:
-            return 1
-        return self._repeated.get(_key(row), 1)
-
-
-def _key(row: Row) -> int:
-    return row_key(row.line, row.environment.name) if row.task_index is None else row.task_index
+        return (self._repeated or {}).get(-1 if row.task_index is None else row.task_index, 1)
 
 
 def row_key(line: bytes, environment: str) -> int:
@@ -152,7 +142,7 @@ def check_sampling(sampling: Mapping[str, Any]) -> dict[str, Any]:
     try:
         msgspec.json.decode(_encode(others), type=CreateParams)
     except msgspec.ValidationError as error:
-        raise UsageError(f"sampling setting {bad_value('{}', str(error)).what}") from error
+        raise UsageError(f"sampling setting {bad_value('{}', str(error))}") from error
     said = Sampling.read({name: value for name, value in sampling.items() if name in own}).overrides()
     if isinstance(others.get("reasoning"), dict) and "reasoning" in said:
         said["reasoning"] = {**others["reasoning"], **said["reasoning"]}
@@ -297,7 +287,7 @@ def _read(reader: RowReader, line: bytes, position: int) -> Row:
     try:
         return reader.read(line)
     except BadRow as error:
-        raise TaskError(f"row {position}, column {error.complaint.column}: {error.message}") from error
+        raise TaskError(f"row {position}: {error.message}") from error
 
 
 def _base_row(row: Row, sampling: Mapping[str, Any]) -> bytes:

@@ -126,19 +126,13 @@ def weights(credit: Credit, kinds: Sequence[str]) -> list[float]:
     ([1.0, 0.0], [1.0, 0.5])
     """
     if isinstance(credit, str):
-        match credit:
-            case "accepted":
-                return [float(kind in ACCEPTED) for kind in kinds]
-            case "all":
-                return [1.0] * len(kinds)
-            case "main":
-                return [float(kind == "main") for kind in kinds]
-            case "last":
-                return [float(number == len(kinds) - 1) for number in range(len(kinds))]
-            case _:
-                raise UsageError(
-                    f"there is no credit {credit!r}: use one of {', '.join(RULES)}, or a weight for each kind"
-                )
+        trained = {"accepted": ACCEPTED, "all": kinds, "main": ("main",), "last": ()}.get(credit)
+        if trained is None:
+            raise UsageError(
+                f"there is no credit {credit!r}: use one of {', '.join(RULES)}, or a weight for each kind"
+            )
+        last = len(kinds) - 1 if credit == "last" else -1
+        return [float(kind in trained or number == last) for number, kind in enumerate(kinds)]
     known = get_args(Kind)
     for kind, weight in credit.items():
         if kind not in known:

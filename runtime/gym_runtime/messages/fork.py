@@ -10,6 +10,7 @@ or a user.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Literal
 
@@ -34,8 +35,10 @@ FIELD = "_gym_fork"
 OnDifference = Literal["fail", "go_on"]
 WHOLE_BYTES = 2**26
 """So many bytes the ids of all shared prompts have at most: an agent worker holds them whole."""
-TOKEN_FIELDS = ("prompt_token_ids", "generation_token_ids", "generation_log_probs")
-_OURS = (*TOKEN_FIELDS, "routed_experts", "routed_experts_start", "weight_versions", "token_segment")
+_OURS = (
+    *("prompt_token_ids", "generation_token_ids", "generation_log_probs", "weight_versions"),
+    *("routed_experts", "routed_experts_start", "token_segment"),
+)
 
 
 class ForkTurn(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -133,9 +136,9 @@ class _ItemHead(msgspec.Struct, frozen=True):
 
 
 class _ItemTokens(msgspec.Struct, frozen=True):
-    generation_token_ids: list[int]
-    prompt_token_ids: list[int] = []
-    generation_log_probs: list[float] = []
+    generation_token_ids: list[int] | None = None
+    prompt_token_ids: list[int] | None = None
+    generation_log_probs: list[float | None] | None = None
     weight_versions: list[WeightSpan] = []
     routed_experts: Raw = Raw()
     routed_experts_start: int = 0
@@ -188,18 +191,24 @@ def recorded_calls(output: Sequence[Raw]) -> list[RecordedCall]:
 
 
 def item_tokens(item: Raw) -> Tokens:
-    """The tokens on an item, with the whole prompt.
+    """The tokens on an item, with the whole prompt; none of an item without.
 
     Raises:
         msgspec.DecodeError: they are no numbers.
+        struct.error: an id has more than 32 bits.
+        TaskError: the routed experts are not as many as they say.
     """
     found = _decode_tokens(item)
+    prompt, ids = found.prompt_token_ids or [], found.generation_token_ids or []
+    said = [math.nan if one is None else one for one in found.generation_log_probs or ()]
+    experts = read(found.routed_experts, found.routed_experts_start)
     return Tokens(
-        prompt_ids=pack_ids(found.prompt_token_ids),
-        generation_ids=pack_ids(found.generation_token_ids),
-        log_probs=pack_logprobs(found.generation_log_probs),
+        prompt_ids=pack_ids(prompt),
+        generation_ids=pack_ids(ids),
+        log_probs=pack_logprobs(said),
         weights=found.weight_versions,
-        experts=read(found.routed_experts, found.routed_experts_start),
+        # Others write a row for the last token, too, which means nothing.
+        experts=experts and experts.until(len(prompt) + len(ids)),
     )
 
 

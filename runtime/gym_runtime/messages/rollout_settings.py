@@ -251,9 +251,8 @@ Durability = Literal["turn", "result"]
 OTHER_NAMES = {
     "timeout": "timeout_s",
     "call_timeout": "call_timeout_s",
-    "return_tokens": "return_token_ids",
 }
-"""Flags of the command line whose settings name the unit, too; and a former name."""
+"""Flags of the command line whose settings name the unit, too."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -323,11 +322,6 @@ class RolloutSettings:
                 raise UsageError(f"{name} is {value!r}; give it as a plain number: int({name})") from None
         if self.skip_verification is not None and not math.isfinite(self.skip_verification):
             raise UsageError(f"skip_verification is {self.skip_verification}; it must be a finite number")
-
-    @property
-    def return_tokens(self) -> bool:
-        """The former name of ``return_token_ids``."""
-        return self.return_token_ids
 
     def repeats_of(self, environment: str, own: int) -> int:
         """Rollouts per row of an environment, whose own number is ``own``."""

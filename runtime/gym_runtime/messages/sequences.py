@@ -30,33 +30,22 @@ from gym_runtime.messages.call_tokens import (
     Past,
     Tokens,
     WeightSpan,
-    pack_ids,
     pack_logprobs,
     shared_ids,
 )
-from gym_runtime.messages.routed_experts import ROUTED_BYTES, Experts, Rows, read
+from gym_runtime.messages.fork import item_tokens
+from gym_runtime.messages.responses import NULL
+from gym_runtime.messages.routed_experts import ROUTED_BYTES, Experts, Rows
+from gym_runtime.messages.transcripts import decode_output
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
 
-class _Item(msgspec.Struct, frozen=True):
-    prompt_token_ids: list[int] | None = None
-    generation_token_ids: list[int] | None = None
-    generation_log_probs: list[float | None] | None = None
-    weight_versions: list[WeightSpan] = []
-    routed_experts: Raw = Raw()
-    routed_experts_start: int = 0
-
-
 class _Fork(msgspec.Struct, frozen=True):
     items: int = 0
     changed: list[str] = []
-
-
-class _Response(msgspec.Struct, frozen=True):
-    output: list[_Item] = []
 
 
 class _Gym(msgspec.Struct, frozen=True):
@@ -73,18 +62,11 @@ class _Gym(msgspec.Struct, frozen=True):
 
 
 class _Row(msgspec.Struct, frozen=True):
-    response: _Response | None = None
-    gym: _Gym = msgspec.field(name="_gym", default=_Gym())
-
-
-class _Beside(msgspec.Struct, frozen=True):
-    """A row whose transcript's tokens stand beside it."""
-
+    response: Raw = NULL
     gym: _Gym = msgspec.field(name="_gym", default=_Gym())
 
 
 _decode = msgspec.json.Decoder(_Row).decode
-_decode_beside = msgspec.json.Decoder(_Beside).decode
 NAN = pack_logprobs([math.nan])
 PROMPT_BYTES = 2**28
 """Of all sequences of a rollout. A few bytes of a row can say that a call repeats a megabyte of ids."""
@@ -264,16 +246,19 @@ def token_sequences(
     """
     try:
         found = _decode(row)
+        output = decode_output(found.response)
+        read = [item_tokens(item) for item in output.output] if output is not None else []
     except UNREADABLE as error:
         raise TaskError(f"not a result row: {error}") from error
-    items = found.response.output if found.response is not None else []
+    except struct.error as error:
+        raise TaskError(f"a token id is not of 32 bits: {error}") from error
     masked = found.gym.masked(shared=shared)
     calls = [
-        _read(number, item, ids, trained=number >= masked)
-        for number, item in enumerate(items)
-        if (ids := item.generation_token_ids)
+        call
+        for number, tokens in enumerate(read)
+        if (call := _packed(number, tokens, tokens.prompt_ids, trained=number >= masked))
     ]
-    if items and not calls and not found.gym.calls:
+    if read and not calls and not found.gym.calls:
         raise UsageError(NO_TOKENS)
     return _sequences(calls, found.gym.calls, truncated=truncated, credit=credit)
 
@@ -293,7 +278,7 @@ def packed_sequences(
         TaskError: a call's ids and log-probabilities do not belong together; or the row is not one.
     """
     try:
-        gym = _decode_beside(row).gym
+        gym = _decode(row).gym
     except UNREADABLE as error:
         raise TaskError(f"not a result row: {error}") from error
     calls = _read_packed(chain, gym.masked(shared=shared))
@@ -413,27 +398,6 @@ def _experts(rows: Rows) -> Any:
     if (last := rows.last) is None or not rows.whole:
         return None
     return np.frombuffer(rows.data, "<u2" if last.wide else "u1").reshape(-1, last.layers, last.top_k)
-
-
-def _read(number: int, item: _Item, ids: list[int], *, trained: bool) -> _Call:
-    """An item's call.
-
-    Raises:
-        TaskError: there is no prompt, or not one log-probability per token.
-    """
-    said: list[Any] = item.generation_log_probs or [None] * len(ids)
-    log_probs = pack_logprobs([math.nan if one is None else one for one in said])
-    try:
-        sampled, prompt = pack_ids(ids), pack_ids(item.prompt_token_ids or [])
-    except struct.error as error:
-        raise TaskError(f"output item {number}: a token id is not of 32 bits: {error}") from error
-    _check(f"output item {number}", prompt, sampled, log_probs)
-    experts = read(item.routed_experts, item.routed_experts_start)
-    if experts is not None:
-        tokens = (len(prompt) + len(sampled)) // ID_BYTES
-        # Others write a row for the last token, too, which means nothing.
-        experts = experts.until(tokens).checked(tokens)
-    return _Call(number, prompt, sampled, log_probs, item.weight_versions, trained, experts)
 
 
 def _check(where: str, prompt: bytes, ids: bytes, log_probs: bytes) -> None:

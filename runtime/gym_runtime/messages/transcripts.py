@@ -155,7 +155,7 @@ class _Output(msgspec.Struct, frozen=True):
 
 
 _decode_parts = msgspec.json.Decoder(RowParts).decode
-_decode_output = msgspec.json.Decoder[_Output | None](_Output | None).decode
+decode_output = msgspec.json.Decoder[_Output | None](_Output | None).decode
 
 
 def row_parts(row: Raw | bytes) -> RowParts:
@@ -182,7 +182,7 @@ def conversation(row: Raw | bytes) -> list[dict[str, Any]]:
         items = params.input_items()
         if params.instructions is not None:
             items.insert(0, encode_item(Message(role="system", content=params.instructions)))
-        answered = _decode_output(parts.response)
+        answered = decode_output(parts.response)
         items += answered.output if answered is not None else []
         return chat_messages(items)
     except UNREADABLE as error:

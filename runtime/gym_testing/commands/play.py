@@ -111,7 +111,7 @@ def _row(environment: str, path: Path, number: int) -> bytes:
         raise UsageError(f"{path} has no row {number}")
     # The other lines are left out, not checked; blank ones in their place keep the line's number.
     content = b"\n" * (number - 1) + found
-    Dataset([msgspec.structs.replace(source, content=content)], adopt=True).close()
+    Dataset(msgspec.structs.replace(source, content=content), adopt=True, prompt=None).close()
     return found
 
 

@@ -61,8 +61,8 @@ def test_every_bad_row_is_named_and_nothing_is_written(prepare: Prepare, write: 
     )
     assert status == 2
     lines = said.splitlines()
-    assert lines[0].startswith("gym-runtime: apples.jsonl:2:1: 'responses_create_params' is missing")
-    assert lines[1].startswith("apples.jsonl:4:11: ")
+    assert lines[0].startswith("gym-runtime: apples.jsonl:2: 'responses_create_params' is missing")
+    assert lines[1].startswith("apples.jsonl:4: ")
     assert lines[2].startswith("apples.jsonl:5:")
     assert lines[3] == "pears.jsonl:1: the row is of 'apples_env', not of 'pears_env'"
     assert len(lines) == 4

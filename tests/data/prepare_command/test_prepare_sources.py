@@ -180,7 +180,7 @@ def test_a_prompt_makes_the_input(prepare: Prepare, write: Write) -> None:
     Path("p.yaml").write_text("user: Say {what}.\n")
     status, said = prepare("apples_env", "-i", "in.jsonl", "--prompt", "p.yaml", "-o", "out")
     assert (status, said) == (
-        2, "gym-runtime: in.jsonl:2:1: the prompt needs 'what'; did you mean 'waht'?\n",
+        2, "gym-runtime: in.jsonl:2: the prompt needs 'what'; did you mean 'waht'?\n",
     )  # fmt: skip
     write("in.jsonl", [{"number": 1, "what": "one"}])
     assert prepare("apples_env", "-i", "in.jsonl", "--prompt", "p.yaml", "-o", "out")[0] == 0

@@ -95,7 +95,7 @@ async def test_failed_rollouts_come_too() -> None:
         (rows(1), NAME, {"settings": {"repeats": "x"}}, UsageError, "settings must be RolloutSettings"),
         (rows(1), NAME, {"sampling": "x"}, UsageError, "sampling is 'x'; it must be a mapping"),
         ([*rows(1), {"a": object()}], NAME, {}, TaskError, "row 2 is no JSON.*type object"),
-        ([rows(2)], NAME, {}, TaskError, "row 1, column 1: expected object, got array"),
+        ([rows(2)], NAME, {}, TaskError, "row 1: expected object, got array"),
         (rows(1), NAME, {"repeats": {"mcqs": 2}}, UsageError, "no environment 'mcqs'; did you mean 'mcqa'"),
         (rows(1), NAME, {"repeats": np.int64(2)}, UsageError, "repeats is .*2.*; give it as a plain number"),
         (["\ud800"], NAME, {}, TaskError, "row 1 is no JSON"),

@@ -160,11 +160,10 @@ def test_the_flags_have_the_names_of_the_keywords() -> None:
     assert {"return_token_ids", "concurrency", "timeout", "track"} <= keywords
 
 
-def test_names_of_flags_and_former_names_work() -> None:
-    said = RolloutSettings().with_keywords({"timeout": 3.0, "call_timeout": 2.0, "return_tokens": True})
+def test_names_of_flags_work() -> None:
+    said = RolloutSettings().with_keywords({"timeout": 3.0, "call_timeout": 2.0, "return_token_ids": True})
     assert said == RolloutSettings(timeout_s=3.0, call_timeout_s=2.0, return_token_ids=True)
-    assert said == RolloutSettings(timeout=3.0, call_timeout=2.0, return_tokens=True)  # pyright: ignore
-    assert said.return_tokens
+    assert said == RolloutSettings(timeout=3.0, call_timeout=2.0, return_token_ids=True)  # pyright: ignore
     for setting, message in {
         "durability": "durability is [4]; it must be one of turn, result",
         "repeats": "repeats is [4]; it must be a whole number or a mapping or None",

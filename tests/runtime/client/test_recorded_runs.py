@@ -94,7 +94,7 @@ async def test_other_rows_other_settings_and_files_in_use_are_refused(tmp_path: 
 async def test_a_bad_row_is_named_and_nothing_starts(tmp_path: Path) -> None:
     async with running_client() as here:
         made = here.gym.rollouts([*rows(1), '{"a'], environment=NAME, output=tmp_path / "out.jsonl")
-        with pytest.raises(UsageError, match=r"^rows:2:2: "):
+        with pytest.raises(UsageError, match=r"^rows:2: "):
             await anext(made)
         assert here.engine.calls.items == []
         assert os.listdir(tmp_path) == []
@@ -125,7 +125,7 @@ async def test_a_published_run_is_made_without_its_client() -> None:
         records = [record async for record in other.collect(run.run)]
         assert {record.run for record in records} == {run.run}
         assert len(records) == 10
-        with pytest.raises(UsageError, match=r"^rows:1:2: "):
+        with pytest.raises(UsageError, match=r"^rows:1: "):
             await here.gym.publish(['{"a'], environment=NAME)
         await here.at_rest()
 

@@ -132,11 +132,10 @@ def test_rollouts_are_published_with_them(limited: LoadedEnvironment) -> None:
         open_dataset(path, environment="limited", settings={"moed": "min"})
 
 
-def test_a_bad_row_is_placed_where_it_stands(limited: LoadedEnvironment) -> None:
+def test_a_bad_row_names_its_field(limited: LoadedEnvironment) -> None:
     line = b'{"mode": 1,   "responses_create_params": {"input": "?"}}'
-    with pytest.raises(BadRow) as caught:
+    with pytest.raises(BadRow, match=r"^'mode': "):
         RowReader("limited", {"limit": 4}).read(line)
-    assert caught.value.complaint.column == line.index(b"1") + 1
 
 
 @table("name", catalogue.names("environments"))

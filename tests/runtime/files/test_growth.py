@@ -50,9 +50,8 @@ def run(files: OutputFiles, record: Any, make_run: Any, write_lines: Callable[..
                 files,
                 manifest,
                 resume=previous is not None,
-                extend=extend,
+                earlier_digest=dataset.earlier_digest if extend else None,
                 metrics=Metrics(),
-                dataset=dataset,
                 tasks=tasks,
             )
             made: list[tuple[int, int]] = []

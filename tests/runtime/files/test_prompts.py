@@ -151,7 +151,7 @@ def test_rows_of_a_benchmark_without_an_input_get_its_prompt(tmp_path: Path) -> 
     [row] = dataset(tmp_path / "b.jsonl", [NEMO_GYM_ROWS["gpqa"]], "gpqa")
     assert asked(row).endswith("\n\nWhich?\n\nA) this\nB) that")
     assert row["responses_create_params"]["temperature"] == 0.5
-    with pytest.raises(UsageError, match=r"b\.jsonl:1:1: the prompt needs 'problem'"):
+    with pytest.raises(UsageError, match=r"b\.jsonl:1: the prompt needs 'problem'"):
         dataset(tmp_path / "b.jsonl", [{"expected_answer": "2"}], "math500")
     with pytest.raises(UsageError, match="'responses_create_params' is missing"):
         dataset(tmp_path / "b.jsonl", [{"expected_answer": "2"}], "math_with_judge")

@@ -10,9 +10,7 @@ from typing import Any
 
 import pytest
 from gym_runtime.errors import Fault, UsageError
-from gym_runtime.files.dataset import open_dataset
 from gym_runtime.files.results import (
-    InputWriter,
     Manifest,
     OutputFiles,
     ResultWriter,
@@ -231,31 +229,13 @@ def test_every_changed_setting_is_named(files: OutputFiles, make_run: MakeRun, r
     assert (stored.run, stored.notes) == ("next", {"url": "v"})
 
 
-def test_every_changed_row_is_named(
-    files: OutputFiles, make_run: MakeRun, record: Record, write_lines: Callable[..., Path], line: Any
-) -> None:
-    def started(*counts: int, resume: bool) -> None:
-        path = write_lines(*(line(count) for count in counts))
-        with open_dataset(path, environment="counting") as dataset:
-
-            def tasks() -> Any:
-                return expand(dataset.read(), run="r", repeats=2, numbering=dataset.numbering())
-
-            manifest = make_run(digest=dataset.digest, rows=dataset.rows, rollouts=dataset.rows * 2)
-            start_run(files, manifest, resume=resume, metrics=Metrics(), dataset=dataset, tasks=tasks)
-            with InputWriter(files.materialized_inputs, resume=resume) as inputs:
-                for task in tasks():
-                    inputs.add(task)
-
-    started(1, 2, 3, 4, resume=False)
+def test_changed_rows_are_refused(files: OutputFiles, make_run: MakeRun, record: Record) -> None:
+    start_run(files, make_run(digest="a", rows=4), resume=False, metrics=Metrics())
     write(files, record(0))
-    started(1, 2, 3, 4, resume=True)
-    with pytest.raises(UsageError, match=r"input rows changed: \S+rows\.jsonl:2, \S+rows\.jsonl:4\. Go on"):
-        started(1, 7, 3, 8, resume=True)
-    with pytest.raises(UsageError, match=r"input rows changed \(4 rows, now 5\)\. "):
-        started(1, 2, 3, 4, 5, resume=True)
-    with pytest.raises(UsageError, match=r"input rows changed: .*rows\.jsonl:4\. Go on"):
-        started(4, 3, 2, 1, resume=True)
+    go_on(files, make_run(digest="a", rows=4))
+    for rows, told in ((4, r"input rows changed\. Go on"), (5, r"input rows changed \(4 rows, now 5\)\. ")):
+        with pytest.raises(UsageError, match=told):
+            go_on(files, make_run(digest="b", rows=rows))
 
 
 @pytest.mark.parametrize(

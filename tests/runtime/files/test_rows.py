@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter, defaultdict
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import msgspec
@@ -66,7 +67,7 @@ def test_numbering_is_dense_and_by_first_appearance(given_rows: list[int], repea
 
 def test_a_task_carries_the_environment_settings(line: Line) -> None:
     (task,) = expand(
-        [line()], run="r", environment="counting", model_pool="policy", max_turns=4, return_tokens=True
+        [line()], run="r", environment="counting", model_pool="policy", max_turns=4, return_token_ids=True
     )
     assert (task.environment, task.agent, task.timeout_s) == ("counting", "tool_loop", 60.0)
     assert (task.max_turns, task.return_tokens, task.rollout_id) == (4, True, "r.0.0")
@@ -147,7 +148,7 @@ def test_materialized_rows_have_reference_and_numbers(line: Line) -> None:
 def test_expansion_is_lazy(line: Line) -> None:
     tasks = expand([line(), b"nonsense"], run="r", environment="counting")
     assert next(tasks).task_index == 0
-    with pytest.raises(TaskError, match="row 2, column 1: not JSON"):
+    with pytest.raises(TaskError, match="row 2: not JSON"):
         next(tasks)
 
 
@@ -167,26 +168,26 @@ def test_bad_settings_are_refused(options: dict[str, Any], message: str, line: L
 
 
 @pytest.mark.parametrize(
-    ("change", "column", "what"),
+    ("change", "what"),
     [
-        ({"expected_count": "3"}, None, None),
-        ({"expected_count": "three"}, 97, "'expected_count': expected int, got str"),
-        ({"expected_count": ..., "expcted_count": 3}, 80, "did you mean your 'expcted_count'?"),
-        ({"expected_count": ...}, 1, "'expected_count' is missing"),
-        ({"responses_create_params": ...}, 1, "'responses_create_params' is missing"),
-        ({"responses_create_params": {"input": None}}, 37, "expected str | array, got null"),
-        ({"responses_create_params": {"input": ["x"]}}, 38, "input[0]': expected object, got str"),
-        ({"responses_create_params": {"input": [{"content": "x"}]}}, 38, "a 'role' or a 'type'"),
-        ({"responses_create_params": {"inputs": []}}, 29, "did you mean 'input'?"),
-        ({"responses_create_params": {"top_p": "x"}}, 37, "top_p': expected float"),
-        ({"responses_create_params": {"metadata": {"extra_body": "[]"}}}, 54, "text of a JSON object"),
-        ({"agent_ref": "x"}, None, "expected object | null, got str"),
-        ({"agent_ref": {"name": "nobody_agent"}}, None, "no environment has agent_ref 'nobody_agent'"),
-        ({"_ng_task_index": -1}, None, "expected int >= 0"),
+        ({"expected_count": "3"}, None),
+        ({"expected_count": "three"}, "'expected_count': expected int, got str"),
+        ({"expected_count": ..., "expcted_count": 3}, "did you mean your 'expcted_count'?"),
+        ({"expected_count": ...}, "'expected_count' is missing"),
+        ({"responses_create_params": ...}, "'responses_create_params' is missing"),
+        ({"responses_create_params": {"input": None}}, "expected str | array, got null"),
+        ({"responses_create_params": {"input": ["x"]}}, "input[0]': expected object, got str"),
+        ({"responses_create_params": {"input": [{"content": "x"}]}}, "a 'role' or a 'type'"),
+        ({"responses_create_params": {"inputs": []}}, "did you mean 'input'?"),
+        ({"responses_create_params": {"top_p": "x"}}, "top_p': expected float"),
+        ({"responses_create_params": {"metadata": {"extra_body": "[]"}}}, "text of a JSON object"),
+        ({"agent_ref": "x"}, "expected object | null, got str"),
+        ({"agent_ref": {"name": "nobody_agent"}}, "no environment has agent_ref 'nobody_agent'"),
+        ({"_ng_task_index": -1}, "expected int >= 0"),
     ],
 )
 def test_a_bad_row_says_what_and_where(
-    change: dict[str, Any], column: int | None, what: str | None, row: Callable[..., dict[str, Any]]
+    change: dict[str, Any], what: str | None, row: Callable[..., dict[str, Any]]
 ) -> None:
     fields = {name: value for name, value in {**row(), **change}.items() if value is not ...}
     reader = RowReader("counting")
@@ -197,8 +198,6 @@ def test_a_bad_row_says_what_and_where(
     with pytest.raises(BadRow) as caught:
         reader.read(data)
     assert what in caught.value.message
-    if column is not None:
-        assert caught.value.complaint.column == column
 
 
 def test_a_row_without_any_environment_is_refused(line: Line) -> None:
@@ -219,20 +218,17 @@ def test_a_cut_or_changed_row_is_a_row_or_a_complaint(data: st.DataObject) -> No
     )
     start = data.draw(st.integers(0, len(good)))
     bad = good[:start] + data.draw(st.binary(max_size=2)) + good[start + data.draw(st.integers(0, 3)) :]
-    column = 1
-    try:
+    with suppress(BadRow):
         RowReader("counting").read(bad)
         bad.decode()
-    except BadRow as error:
-        column = error.complaint.column
-    assert 1 <= column <= len(bad) + 1
 
 
 def test_numbering_remembers_only_what_comes_again(line: Line) -> None:
     reader = RowReader("counting")
-    rows = [reader.read(line(count)) for count in range(5)]
-    numbering = Numbering(first=3, repeated={})
-    assert [numbering.number(row, 4) for row in rows] == [(3 + index, 0) for index in range(5)]
+    rows = [reader.read(line(_ng_task_index=index)) for index in (3, 1, 3, 2)]
+    numbering = Numbering(repeated={3: 2})
+    assert [numbering.number(row, 4) for row in rows] == [(3, 0), (1, 0), (3, 4), (2, 0)]
+    assert [numbering.occurrences(row) for row in rows] == [2, 1, 2, 1]
 
 
 def test_numbering_keeps_rows_apart_that_bring_an_index_and_rows_that_do_not(line: Line) -> None:
@@ -307,6 +303,6 @@ def test_a_row_may_have_its_extra_body_as_an_object(line: Line) -> None:
     ],
 )
 def test_what_a_rows_extra_body_may_not_say(mine: dict[str, Any], what: str, line: Line) -> None:
-    with pytest.raises(TaskError, match=r"row 1, column \d+: 'responses_create_params") as caught:
+    with pytest.raises(TaskError, match=r"row 1: 'responses_create_params") as caught:
         list(expand([line(responses_create_params={"input": "hi", **mine})], run="r", environment="counting"))
     assert what in caught.value.message

@@ -71,7 +71,7 @@ def test_rows_are_located_and_changes_are_noticed(line: Line, write_lines: Write
 
 @pytest.mark.slow
 def test_a_large_dataset_needs_little(line: Line, tmp_path: Path) -> None:
-    path, rows = tmp_path / "rows.jsonl", 20_000
+    path, rows = tmp_path / "rows.jsonl", 10_000
     with path.open("wb") as file:
         file.writelines(line(number, filler="x" * 500) + b"\n" for number in range(rows))
     tracemalloc.start()
