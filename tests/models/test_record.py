@@ -164,5 +164,5 @@ async def test_a_file_that_cannot_be_written(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(UsageError, match="cannot create"):
         await recording(tmp_path / "file" / "calls.jsonl").__aenter__()
-    with pytest.raises(UsageError, match="is a folder and is not written to"):
+    with pytest.raises(UsageError, match="is no regular file and is not written to"):
         await recording(tmp_path).__aenter__()
