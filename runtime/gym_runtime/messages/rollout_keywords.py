@@ -60,6 +60,7 @@ class GroupKeywords(SamplingKeywords, total=False):
     model_pool: str
     priority: int | None
     return_token_ids: bool
+    return_tokens: bool
     role_sampling: Mapping[str, Mapping[str, Any]]
     roles: Mapping[str, str]
     sampling: Mapping[str, Any]

@@ -251,8 +251,9 @@ Durability = Literal["turn", "result"]
 OTHER_NAMES = {
     "timeout": "timeout_s",
     "call_timeout": "call_timeout_s",
+    "return_tokens": "return_token_ids",
 }
-"""Flags of the command line whose settings name the unit, too."""
+"""Flags of the command line whose settings name the unit, too; and a former name."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -160,8 +160,8 @@ def test_the_flags_have_the_names_of_the_keywords() -> None:
     assert {"return_token_ids", "concurrency", "timeout", "track"} <= keywords
 
 
-def test_names_of_flags_work() -> None:
-    said = RolloutSettings().with_keywords({"timeout": 3.0, "call_timeout": 2.0, "return_token_ids": True})
+def test_names_of_flags_and_a_former_name_work() -> None:
+    said = RolloutSettings().with_keywords({"timeout": 3.0, "call_timeout": 2.0, "return_tokens": True})
     assert said == RolloutSettings(timeout_s=3.0, call_timeout_s=2.0, return_token_ids=True)
     assert said == RolloutSettings(timeout=3.0, call_timeout=2.0, return_token_ids=True)  # pyright: ignore
     for setting, message in {
