@@ -243,9 +243,7 @@ class Resource:
             if restore is not None:
                 saved = msgspec.json.decode(restore)
                 if isinstance(session, Episode):
-                    session.begun = True
-                    session.total_reward, session.last_info = saved[_EPISODE]
-                    saved = saved[_STATE]
+                    saved = await guarded("restore", _go_on, session, saved)
                 await guarded("restore", session.on_restore, saved)
         except BaseException:
             with suppress(ResourceError):
@@ -285,7 +283,7 @@ class Resource:
         """
         saved = await guarded("save", session.save)
         if isinstance(session, Episode) and saved is not None:
-            saved = {_EPISODE: [session.total_reward, session.last_info], _STATE: saved}
+            saved = _with_rewards(session, saved)
         try:
             return Raw(encoded(saved))
         except NOT_JSON as error:
@@ -431,7 +429,25 @@ class Resource:
 
 
 _EPISODE, _STATE = "_gym_episode", "_gym_state"
-"""In what an episode has saved: its rewards so far, and its author's state."""
+"""In what an episode has saved: its rewards so far; and its state, where that is no object."""
+
+
+def _with_rewards(session: Episode[Any], saved: object) -> dict[str, Any]:
+    # Within the object, which a worker of an earlier version can read, too.
+    own = cast("dict[str, Any]", saved) if isinstance(saved, dict) else {_STATE: saved}
+    return {_EPISODE: [session.total_reward, session.last_info], **own}
+
+
+def _go_on(session: Episode[Any], saved: object) -> object:
+    """Continue an episode's rewards; the state that its author has saved."""
+    session.begun = True
+    # A state of an earlier version has none, and may be no object.
+    if not isinstance(saved, dict):
+        return saved
+    own = cast("dict[str, Any]", saved)
+    if _EPISODE in own:
+        session.total_reward, session.last_info = own.pop(_EPISODE)
+    return own.get(_STATE, own)
 
 
 def _stateless(verify: VerifyFunction, roles: Sequence[Role]) -> type[Session[Any]]:

@@ -28,9 +28,22 @@ class _Answer:
     """The answer to one key, or the call in progress."""
 
     def __init__(self) -> None:
-        self.over = anyio.Event()
+        self.over = False
         self.body: Raw | None = None
         self.error: GymError | None = None
+        self._waited_for: anyio.Event | None = None  # made when needed: nearly no call is repeated
+
+    async def wait(self) -> None:
+        """Return when the call is over."""
+        if not self.over:
+            self._waited_for = self._waited_for or anyio.Event()
+            await self._waited_for.wait()
+
+    def end(self) -> None:
+        """The call is over."""
+        self.over = True
+        if self._waited_for is not None:
+            self._waited_for.set()
 
 
 class HeldSession:
@@ -75,7 +88,7 @@ class HeldSession:
         known = self._answers.get(key)
         # A loop: if the first call fails and may be retried, one of the waiting calls does the work.
         while known is not None:
-            await known.over.wait()
+            await known.wait()
             if known.error is not None:
                 raise known.error
             if known.body is not None:
@@ -102,7 +115,7 @@ class HeldSession:
             # Retryable, cancelled before `note`, or a bug: the key is free again.
             if answer.body is None and answer.error is None:
                 del self._answers[key]
-            answer.over.set()
+            answer.end()
             self._forget_oldest()
 
     def note(self, key: str, body: Raw) -> None:
@@ -113,7 +126,7 @@ class HeldSession:
     def _forget_oldest(self) -> None:
         if len(self._answers) > REMEMBERED_ANSWERS:
             # Never a call in progress: its repetition would do the work a second time.
-            finished = (key for key, answer in self._answers.items() if answer.over.is_set())
+            finished = (key for key, answer in self._answers.items() if answer.over)
             self._answers.pop(next(finished, ""), None)
 
 

@@ -10,6 +10,7 @@ from gym_runtime import Environment, Episode, Reply, Session, Step, Task, Verdic
 from gym_runtime.environment.resource import Resource
 from gym_runtime.environment.verdict import make_response
 from gym_runtime.errors import ResourceError, TaskError
+from msgspec import Raw
 from runtime.environment.resources import ROW, SILENCE, GoalTask
 from tables import table
 
@@ -186,3 +187,11 @@ async def test_an_episode_that_is_restored_keeps_its_rewards(as_object: bool) ->
     assert await resource.verify(session, SILENCE) == Verdict(0.5, fields={"left": 1})
     assert (await resource.step(session, make_response("1"))).terminated
     assert await resource.verify(session, SILENCE) == Verdict(1.0, fields={"left": 0})
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("state", [{"goal": 1}, 1])
+async def test_an_episodes_state_of_an_earlier_version_is_its_authors_alone(state: Any) -> None:
+    session = await Resource(Saved).open(ROW, restore=Raw(msgspec.json.encode(state)))
+    assert isinstance(session, Saved)
+    assert (session.restored, session.begun, session.total_reward) == ([state], True, 0.0)
