@@ -66,7 +66,7 @@ async def test_time_in_which_the_machine_sleeps_does_not_count(monkeypatch: pyte
             tasks.start_soon(call)
         await anyio.sleep(1)
         # As for this process, so for its children: until it runs again, they are stopped.
-        stopped = [psutil.Process(pid) for pid in descendants()]
+        stopped = psutil.Process().children(recursive=True)
         for process in stopped:
             with suppress(psutil.NoSuchProcess):
                 process.suspend()
