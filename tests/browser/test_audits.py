@@ -29,10 +29,15 @@ AUDIT: dict[str, Any] = {
     "environment": HOSTILE,
     "audit": "2026.11",
     "made": "today",
-    "input": {"name": HOSTILE, "rows": 5, "sampled": 5},
+    "environment_sha256": "",
+    "runtime": "",
+    "input": {"name": HOSTILE, "rows": 5, "sha256": "", "sampled": 5, "seed": 0},
+    "stability": {"replies": 0, "repeats": 0, "ways": []},
+    "findings": [],
+    "cost": {"seconds": 1.0, "verifications": 1},
     "rates": {
         "false_positive": {"rows": 5, "found": 2, "low": 0.117, "high": 0.769, "tried": 1291, "suspect": 3},
-        HOSTILE: {"rows": 0},
+        HOSTILE: {"rows": 0, "found": None},
     },
     "unobserved": [HOSTILE],
 }

@@ -147,7 +147,7 @@ class Artifact(msgspec.Struct, frozen=True, kw_only=True):
     rates: dict[str, Rate]
     stability: Stability
     agreement: Agreement | None = None
-    judged: int
+    judged: int = 0
     duplicates: Duplicates | None = None
     difficulty: Difficulty | None = None
     findings: list[AuditFinding]
