@@ -90,4 +90,4 @@ def _has_more(rows: Path, end: int) -> bool:
 def _tell(line: str) -> None:
     from gym_runtime.cli import terminal
 
-    terminal.errors().print(line, soft_wrap=True)
+    terminal.note(line)

@@ -53,4 +53,4 @@ def deploy(
         prefix=prefix,
     )
     for path in write(platform, folder, values, overwrite=overwrite):
-        terminal.output().print(str(path), soft_wrap=True)
+        terminal.say(str(path))

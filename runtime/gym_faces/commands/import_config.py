@@ -52,9 +52,8 @@ def import_config(
         for path, text in imported.files.items():
             write_whole(path, iter([text.encode()]))
         for path in translated.stale(folder, imported):
-            terminal.errors().print(
-                f"{path} is of an earlier import, and not of this one: remove it if nothing uses it",
-                soft_wrap=True,
+            terminal.note(
+                f"{path} is of an earlier import, and not of this one: remove it if nothing uses it"
             )
     except OSError as error:
         raise UsageError(f"cannot write to {folder}: {error.strerror}") from None
@@ -87,7 +86,7 @@ def _show(imported: translated.Imported) -> None:
     for line in (*(f"wrote {path}" for path in imported.files), *imported.lines):
         console.print(shown(line), soft_wrap=True, highlight=False, markup=False)
     if imported.remarks:
-        terminal.errors().print("not carried over:")
+        terminal.note("not carried over:")
     for remark in imported.remarks:
         text = shown(f"  {remark.where}: {remark.what}")
         terminal.errors().print(text, soft_wrap=True, highlight=False, markup=False)

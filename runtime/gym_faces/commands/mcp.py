@@ -83,7 +83,7 @@ async def _serve(environment: LoadedEnvironment, row: bytes) -> int:
     finally:
         await resource.close(session)
     if isinstance(verdict, Verdict):
-        terminal.errors().print(f"reward {formatting.reward(verdict.reward)}", soft_wrap=True)
+        terminal.note(f"reward {formatting.reward(verdict.reward)}")
     return 0
 
 

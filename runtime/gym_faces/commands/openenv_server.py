@@ -50,7 +50,7 @@ def openenv_server(
             server = OpenEnvServer(gym, found, rows, sessions=sessions, hosts=(host,))
             signals = stack.enter_context(anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM))
             url = await stack.enter_async_context(serving(server, host=host, port=port))
-            terminal.output().print(f"serving {found.name} at {url}, {len(rows)} rows", soft_wrap=True)
+            terminal.say(f"serving {found.name} at {url}, {len(rows)} rows")
             sys.stdout.flush()
             async for _ in signals:
                 return

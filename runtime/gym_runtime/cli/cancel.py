@@ -48,14 +48,13 @@ def cancel(
 
     info, has_all = remote.ask(broker, stop)
     if info.state != "active":
-        terminal.output().print(f"run {run} is {info.state} already", soft_wrap=True)
+        terminal.say(f"run {run} is {info.state} already")
         return
     if has_all:
-        terminal.output().print(
+        terminal.say(
             f"run {run} has nothing to stop: {counted(info.total, 'rollout has', 'rollouts have')} finished; "
-            f"'gym-runtime collect {run} -o FILE' fetches them",
-            soft_wrap=True,
+            f"'gym-runtime collect {run} -o FILE' fetches them"
         )
         return
     which = ".".join(str(part) for part in (run, task, rollout) if part is not None)
-    terminal.output().print(f"cancelled {which}", soft_wrap=True)
+    terminal.say(f"cancelled {which}")

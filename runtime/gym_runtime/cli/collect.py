@@ -146,15 +146,13 @@ def collect(
                 as_json=json,
             )
             if now.state == "cancelled":
-                terminal.errors().print(
-                    f"run {run} was {formatting.cancelled(now.cancelled_by, now.cancelled_s)}", soft_wrap=True
-                )
+                terminal.note(f"run {run} was {formatting.cancelled(now.cancelled_by, now.cancelled_s)}")
 
     with files.lock():
         had = read_collected(files, run, metrics)
         run_async(main)
         write_whole(files.aggregate_metrics, metrics.aggregate())
     if interrupted:
-        terminal.errors().print("interrupted; the same command continues with these files", soft_wrap=True)
+        terminal.note("interrupted; the same command continues with these files")
         return INTERRUPTED
     return result.status(metrics.summary(), fail_on_failures=fail_on_failures) or int(stopped)

@@ -34,10 +34,9 @@ def drain(*names: str, json: AsJson = False, broker: Broker = BROKER) -> None:
         )
         return
     for worker, answer in asked:
-        terminal.output().print(
+        terminal.say(
             f"{worker.kind} worker {worker.worker} on {worker.host} drains: {answer.in_flight:,} in flight, "
-            f"at most {answer.within_s:.0f} s",
-            soft_wrap=True,
+            f"at most {answer.within_s:.0f} s"
         )
     if not asked:
-        terminal.output().print("they have left already")
+        terminal.say("they have left already")

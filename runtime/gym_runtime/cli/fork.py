@@ -80,10 +80,8 @@ def _with_agent(asked: RolloutOptions, stored: StoredRollout) -> RolloutOptions:
     from gym_runtime.cli import terminal
 
     if stored.run is None and asked.settings.agent is None:
-        terminal.errors().print(
-            f"{stored.path} has no manifest beside it: the agent is the environment's; --agent names another",
-            soft_wrap=True,
-            markup=False,
+        terminal.note(
+            f"{stored.path} has no manifest beside it: the agent is the environment's; --agent names another"
         )
     agent, recorded = stored.agent(asked.settings.agent)
     given = {text.partition("=")[0] for text in asked.agent_options}

@@ -49,9 +49,7 @@ def merge(
     if merged.repeated or merged.recovered:
         repeated = counted(merged.repeated, "row was", "rows were")
         recovered = counted(merged.recovered, "failed rollout has", "failed rollouts have")
-        terminal.errors().print(
-            f"{repeated} in more than one file; {recovered} a row in another file", soft_wrap=True
-        )
+        terminal.note(f"{repeated} in more than one file; {recovered} a row in another file")
     summary = metrics.summary()
     result.report(summary, files=files, tally=Tally(summary.rollouts, metrics), as_json=json)
     return result.status(summary, fail_on_failures=fail_on_failures)

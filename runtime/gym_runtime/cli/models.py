@@ -191,10 +191,9 @@ class RunModels:
             if served is not None:
                 self.policy = served
                 self.settings = replace(self.settings, model_pool=self._asked_pool)
-                terminal.errors().print(
+                terminal.note(
                     f"{self.name} answers: this system serves it as '{self._asked_pool}'; --model starts "
-                    "another one",
-                    soft_wrap=True,
+                    "another one"
                 )
         if self.policy.provider == "embedded":
             self.concurrency = min(self.concurrency, EMBEDDED_CONCURRENCY)

@@ -54,7 +54,7 @@ def publish(
                     environments=info.environments,
                     models=[settings.model_pool, *RunPlan(dataset, settings).role_pools],
                 ):
-                    terminal.errors().print(line, soft_wrap=True)
+                    terminal.note(line)
         return info.run
 
     print(run_async(main))

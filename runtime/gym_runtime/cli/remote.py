@@ -56,9 +56,7 @@ def show_control(control: RunControl, *, as_json: bool) -> None:
     said = {name: value for name, value in fields.items() if name not in ("run", "paused", "by", "at_s")}
     chosen = [f"{name}={value:g}" for name, value in said.items() if value is not None]
     state = "is paused" if control.paused else "goes on"
-    terminal.output().print(
-        f"run {control.run} {state}" + (f", with {', '.join(chosen)}" if chosen else ""), soft_wrap=True
-    )
+    terminal.say(f"run {control.run} {state}" + (f", with {', '.join(chosen)}" if chosen else ""))
 
 
 def unserved(

@@ -20,4 +20,4 @@ def retry_failed(run: str, /, *, json: AsJson = False, broker: Broker = BROKER) 
         terminal.print_json({"run": run, "retried": again})
         return
     what = counted(again, "failed rollout is", "failed rollouts are")
-    terminal.output().print(f"{what} run again" if again else f"run {run} has no failures", soft_wrap=True)
+    terminal.say(f"{what} run again" if again else f"run {run} has no failures")

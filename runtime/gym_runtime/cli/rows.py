@@ -77,9 +77,7 @@ def note_lenient(dataset: Dataset) -> None:
     """Say which environments have no strict rule."""
     lenient = [name for name in sorted(dataset.environments) if not _has_strict(dataset.environment(name))]
     if lenient:
-        terminal.errors().print(
-            f"--strict: no rule but the usual one: {', '.join(lenient)}", soft_wrap=True, markup=False
-        )
+        terminal.note(f"--strict: no rule but the usual one: {', '.join(lenient)}")
 
 
 def _has_strict(environment: LoadedEnvironment) -> bool:
@@ -90,12 +88,9 @@ def _note(what: str, names: Mapping[str, int]) -> None:
     for name, count in sorted(names.items())[:MOST_NAMES]:
         rows = "row" if count == 1 else "rows"
         shown = formatting.shorten(name, MAX_CHARS)
-        terminal.errors().print(
-            f"{what}: {count:,} {rows} of agent_ref '{shown}', which names no environment here",
-            soft_wrap=True,
-        )
+        terminal.note(f"{what}: {count:,} {rows} of agent_ref '{shown}', which names no environment here")
     if len(names) > MOST_NAMES:
-        terminal.errors().print(f"{what}: rows of {len(names) - MOST_NAMES:,} more such names")
+        terminal.note(f"{what}: rows of {len(names) - MOST_NAMES:,} more such names")
 
 
 def _own_rows(environment: LoadedEnvironment, name: str, limit: int | None) -> Path:
@@ -106,11 +101,10 @@ def _own_rows(environment: LoadedEnvironment, name: str, limit: int | None) -> P
         return environment.examples
     prepared = DATA / environment.name / "benchmark.jsonl"
     if prepared.is_file():
-        terminal.errors().print(f"{name}: the rows of {prepared}", soft_wrap=True)
+        terminal.note(f"{name}: the rows of {prepared}")
         return prepared
-    terminal.errors().print(
+    terminal.note(
         f"{name}: its example rows; 'gym-runtime prepare {environment.name}' fetches the published ones, of "
-        "which a score can be compared",
-        soft_wrap=True,
+        "which a score can be compared"
     )
     return environment.examples

@@ -328,7 +328,7 @@ async def _metrics(running: System, system: SystemSpec, port: int | None) -> Asy
     serving = load_plugin("metrics", "serving")
     urls = system.nats or (running.url,)
     async with connect(urls, prefix=system.prefix, name="metrics") as bus, serving(bus, port=port) as url:
-        terminal.output().print(f"metrics: {url}", soft_wrap=True)
+        terminal.say(f"metrics: {url}")
         sys.stdout.flush()
         yield
 

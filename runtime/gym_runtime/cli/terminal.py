@@ -45,6 +45,16 @@ def errors() -> Console:
     return _Console(stderr=True, markup=False, highlight=False, emoji=False)
 
 
+def say(text: str) -> None:
+    """Print a line of the result, whatever its length."""
+    output().print(text, soft_wrap=True)
+
+
+def note(text: str) -> None:
+    """Print a line beside the result: a note, or progress."""
+    errors().print(text, soft_wrap=True)
+
+
 def print_json(document: Any) -> None:
     """One JSON document on standard output."""
     sys.stdout.flush()

@@ -40,7 +40,7 @@ def weights(
         return
     for worker, answer in sorted(answers.items()):
         state = "paused" if answer.paused else "serving"
-        terminal.output().print(f"{worker}  {state}  version {answer.version or 'unknown'}", soft_wrap=True)
+        terminal.say(f"{worker}  {state}  version {answer.version or 'unknown'}")
 
 
 def _command(action: Action, argument: str, version: str) -> Control:

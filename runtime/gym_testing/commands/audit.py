@@ -373,7 +373,7 @@ def _show_findings(made: Artifact) -> None:
 def _show_source(source: Path) -> None:
     """What in a module is to be looked at."""
     for place in lint.shown(lint.places(source), source.name):
-        terminal.output().print(f"look at {place}", soft_wrap=True, markup=False)
+        terminal.say(f"look at {place}")
 
 
 def _cells(made: Artifact) -> list[str]:

@@ -77,10 +77,10 @@ def play(
     except KeyboardInterrupt:
         print(file=sys.stderr)
         return 130
-    terminal.output().print(_verdict(played), soft_wrap=True)
+    terminal.say(_verdict(played))
     if record is not None and played.reward is not None:
         number = anyio.run(recorded_gold.take_line, found, bytes(played.row), "what you did", record)
-        terminal.errors().print(f"{record}:{number} has the row and its gold", soft_wrap=True)
+        terminal.note(f"{record}:{number} has the row and its gold")
     return 0 if played.reward is not None else 1
 
 

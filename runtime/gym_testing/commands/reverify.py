@@ -311,9 +311,7 @@ def _failure(row: RejectedRow) -> bytes:
 
 def _show(totals: Totals, files: OutputFiles, *, as_json: bool) -> None:
     if totals.rejected > SHOWN_REJECTIONS:
-        terminal.errors().print(
-            f"{counted(totals.rejected, 'row')} in all could not be judged", soft_wrap=True
-        )
+        terminal.note(f"{counted(totals.rejected, 'row')} in all could not be judged")
     document = totals.document(files)
     if as_json:
         terminal.print_json(document)

@@ -32,10 +32,10 @@ def import_atif(
         terminal.print_json({"rows": count, "file": str(output), "without_trajectory": without})
         return 0
     rows = f"{count:,} {'row' if count == 1 else 'rows'}"
-    terminal.output().print(f"{rows}: {output}", soft_wrap=True)
+    terminal.say(f"{rows}: {output}")
     if without:
         few = (
             f"{without:,} left out: the trial has a result and no trajectory, such as of an agent that ended"
         )
-        terminal.output().print(few, soft_wrap=True)
+        terminal.say(few)
     return 0

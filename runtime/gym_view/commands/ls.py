@@ -380,7 +380,7 @@ def _list_runs(broker: Broker, *, as_json: bool) -> None:
     elif runs:
         terminal.output().print(system_tables.drawn_runs(runs, progress))
     else:
-        terminal.output().print("the system knows of no runs")
+        terminal.say("the system knows of no runs")
 
 
 def _list_results(*, as_json: bool) -> None:
@@ -399,10 +399,7 @@ def _list_results(*, as_json: bool) -> None:
     rows = system_tables.runs(found)
     without = ("state", "rate", "left", *system_tables.without_useful(found))
     terminal.output().print(system_tables.drawn(system_tables.RUNS, rows, without=without))
-    terminal.errors().print(
-        f"the runs in {DEFAULT_FOLDER}/; those of a running system: --nats URL or GYM_NATS_URL",
-        soft_wrap=True,
-    )
+    terminal.note(f"the runs in {DEFAULT_FOLDER}/; those of a running system: --nats URL or GYM_NATS_URL")
 
 
 def _result(run: Run) -> RunView:

@@ -31,7 +31,7 @@ def metrics(*, host: str = "127.0.0.1", port: Port = 9464, broker: Broker = BROK
             bus = await stack.enter_async_context(connect(urls, prefix=broker.prefix, name="metrics"))
             signals = stack.enter_context(anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM))
             url = await stack.enter_async_context(serving(bus, host=host, port=port))
-            terminal.output().print(url, soft_wrap=True)
+            terminal.say(url)
             sys.stdout.flush()
             async for _ in signals:
                 return

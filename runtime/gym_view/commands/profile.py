@@ -31,5 +31,5 @@ def profile(rollouts: Path, /, *, failures_as_zero: FailuresAsZero = False) -> i
             write_whole(files.reward_profiling, reward_profiles(inputs, metrics))
         except UNREADABLE as error:
             raise UsageError(f"{inputs} is no file of materialized inputs: {error}") from None
-    terminal.output().print(f"reward profiling  {files.reward_profiling}", soft_wrap=True)
+    terminal.say(f"reward profiling  {files.reward_profiling}")
     return 0

@@ -161,4 +161,4 @@ def _show_run(info: RunInfo, progress: RunProgress, parts: dict[str, Asked], *, 
         console.print(f"useful tokens per sampled token: {formatting.shorten(said, 300)}", soft_wrap=True)
     counted = sum(one.value for one in figures.counts if one.name == ROLLOUTS.name) if figures else 0
     if progress.done is not None and counted < progress.done:
-        terminal.errors().print(f"failed and reward are of {counted:,.0f} results so far", soft_wrap=True)
+        terminal.note(f"failed and reward are of {counted:,.0f} results so far")

@@ -142,7 +142,7 @@ def _cells(
     pairs = [(part, model) for part in whole.environments for model in models]
     commands = {pair: _command(*pair, folder, roles, limit) for pair in pairs}
     for number, ((part, model), (path, command)) in enumerate(commands.items(), 1):
-        terminal.errors().print(f"{number} of {len(commands)}: {part.name} with {model.name}", soft_wrap=True)
+        terminal.note(f"{number} of {len(commands)}: {part.name} with {model.name}")
         yield _run(part, model, path, command)
 
 
@@ -186,7 +186,7 @@ def _run(part: Part, model: SuiteModel, path: Path, command: list[str]) -> Cell:
     with running as process, _interruptions_passed_on(process):
         stdout, stderr = process.communicate()
     if process.returncode in (INTERRUPTED, -signal.SIGTERM):
-        terminal.errors().print("interrupted; the same command continues the suite")
+        terminal.note("interrupted; the same command continues the suite")
         raise KeyboardInterrupt
     said = stderr.decode(errors="replace").strip().splitlines()
     about: dict[str, Any] = {

@@ -48,10 +48,7 @@ def view(
             raise UsageError(f"{export} is there already; choose another name, or --overwrite")
         runs = find_runs(places, failures_as_zero=failures_as_zero)
         written = page_export.export(runs, export, vocabulary)
-        terminal.output().print(
-            f"{counted(written.files, 'file')}, {counted(written.size_bytes, 'byte')}: {export}",
-            soft_wrap=True,
-        )
+        terminal.say(f"{counted(written.files, 'file')}, {counted(written.size_bytes, 'byte')}: {export}")
         return 0
 
     async def serve() -> None:
@@ -61,11 +58,11 @@ def view(
                 places, port, system, failures_as_zero=failures_as_zero, vocabulary=vocabulary
             )
             access = await stack.enter_async_context(serving)
-            terminal.output().print(access.url, soft_wrap=True)
+            terminal.say(access.url)
             sys.stdout.flush()
             if not no_open and sys.stdout.isatty():
                 await anyio.to_thread.run_sync(webbrowser.open, access.url)
-                terminal.errors().print("Ctrl-C ends it")
+                terminal.note("Ctrl-C ends it")
             await anyio.sleep_forever()
 
     run_async(serve)
@@ -83,7 +80,7 @@ async def _join(stack: AsyncExitStack, broker: Broker) -> web_server.SystemState
     try:
         client = await stack.enter_async_context(connect(broker.urls, prefix=broker.prefix))
     except GymError as error:  # its address may come from the environment, and files can be read without it
-        terminal.errors().print(f"the page shows files only: {error}", soft_wrap=True)
+        terminal.note(f"the page shows files only: {error}")
         return None
 
     before: Reading | None = None
