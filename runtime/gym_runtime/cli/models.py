@@ -29,8 +29,13 @@ EMBEDDED_CONCURRENCY = 16
 """More rollouts in flight than the embedded engine has slots would only wait, and use up their time."""
 
 
-def parse_model(options: ModelOptions, file_model: ModelSettings | None = None) -> ModelSettings:
+def parse_model(
+    options: ModelOptions, file_model: ModelSettings | None = None, said: str = ""
+) -> ModelSettings:
     """The model that was asked for, else the file's, else the default one. Imports no adapter.
+
+    Args:
+        said: the option that names it; ``--model`` by default.
 
     Raises:
         UsageError: no such provider, no name, or an address without a model.
@@ -52,16 +57,17 @@ def parse_model(options: ModelOptions, file_model: ModelSettings | None = None) 
         options=engine,
         requests_per_minute=options.requests_per_minute or 0.0,
     )
+    said = said or f"--model {text}"
     if not catalogue.exists("models", settings.provider):
         if "/" not in text:
             raise UsageError(
-                f"--model {text}: write it as PROVIDER/NAME, such as openai/NAME or scripted/echo; "
+                f"{said}: write it as PROVIDER/NAME, such as openai/NAME or scripted/echo; "
                 "'gym-runtime ls models' lists the providers"
             )
         near = catalogue.suggest(settings.provider, catalogue.names("models"), "models")
-        raise UsageError(f"--model {text}: there is no model provider '{settings.provider}'{near}")
+        raise UsageError(f"{said}: there is no model provider '{settings.provider}'{near}")
     if not settings.name:
-        raise UsageError(f"--model {text} lacks the model's name: --model {settings.provider}/NAME")
+        raise UsageError(f"{said} lacks the model's name: --model {settings.provider}/NAME")
     return settings
 
 
@@ -85,15 +91,9 @@ def parse_roles(options: RoleOptions) -> dict[str, ModelSettings | None]:
             raise UsageError(f"--role {role}=…: the role has a model already")
         text = texts[0]
         option = f"--judge {text}" if text == options.judge else f"--role {role}={text}"
-        found[role] = None if text == POLICY else _role_model(option, text, tuple(urls.get(role, ())))
+        asked = ModelOptions(model=text, model_urls=tuple(urls.get(role, ())))
+        found[role] = None if text == POLICY else parse_model(asked, said=option)
     return found
-
-
-def _role_model(option: str, text: str, urls: tuple[str, ...]) -> ModelSettings:
-    try:
-        return parse_model(ModelOptions(model=text, model_urls=urls))
-    except UsageError as error:
-        raise UsageError(error.message.replace(f"--model {text}", option, 1)) from None
 
 
 def fetch_weights(model: ModelSettings) -> None:

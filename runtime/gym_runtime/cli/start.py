@@ -16,7 +16,6 @@ import anyio.lowlevel
 from cyclopts import Parameter
 from cyclopts.validators import Number
 from msgspec.structs import replace
-from rich.console import Console
 from rich.table import Table
 
 from gym_runtime import logs
@@ -294,7 +293,7 @@ async def _stay(system: SystemSpec, metrics: int | None) -> signal.Signals | Non
             tasks.start_soon(_watch_signals, running, system, stopping, stopped_by)
             with stopping:
                 await running.until("all_ready", lambda event: _say_waiting(event, system.wait_s))
-                show_ready(running, system, terminal.output())
+                show_ready(running, system)
                 left = sum(pool.processes for pool in system.pools)
                 async with _metrics(running, system, metrics):
                     async for event in running.events():
@@ -399,8 +398,9 @@ def _say(event: Event) -> None:
         logs.logger().warning(f"{event.kind} worker {event.pid} is ready, serving {served}")
 
 
-def show_ready(running: System, system: SystemSpec, console: Console) -> None:
+def show_ready(running: System, system: SystemSpec) -> None:
     """Print what is ready, and how to join it."""
+    console = terminal.output()
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
     table.add_column("kind")
     table.add_column("pools", overflow="fold")
