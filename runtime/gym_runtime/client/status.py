@@ -232,14 +232,7 @@ async def look(bus: Bus, runs: Iterable[RunInfo]) -> dict[str, RunProgress]:
     asked = [Heartbeat(worker=run.run, kind="client", pools=[]) for run in runs if run.state == "active"]
     answers = {answer.worker: answer for answer in await fresh(bus, asked)}
     controls = await read_controls(bus) if asked else {}
-    found = {run.run: await _progress(bus, run, answers.get(run.run)) for run in runs}
-    return {run: _controlled(one, controls.get(run)) for run, one in found.items()}
-
-
-def _controlled(found: RunProgress, control: RunControl | None) -> RunProgress:
-    # When a paused run ends is not known.
-    paused = control is not None and control.paused
-    return replace(found, control=control, left_s=None if paused else found.left_s)
+    return {run.run: await _progress(bus, run, answers.get(run.run), controls.get(run.run)) for run in runs}
 
 
 async def read_controls(bus: Bus) -> dict[str, RunControl]:
@@ -251,7 +244,10 @@ async def read_controls(bus: Bus) -> dict[str, RunControl]:
     return {one.run: one for one in CONTROLS.read_all(await bus.latest("runs.*.control"))}
 
 
-async def _progress(bus: Bus, run: RunInfo, client: Heartbeat | None) -> RunProgress:
+async def _progress(
+    bus: Bus, run: RunInfo, client: Heartbeat | None, control: RunControl | None
+) -> RunProgress:
+    paused = control is not None and control.paused
     said: dict[str, str] = {} if client is None else client.detail
     figures = run.figures if client is None else client.figures
     done, failed, rate_per_s = run.done, run.failed, None
@@ -261,26 +257,25 @@ async def _progress(bus: Bus, run: RunInfo, client: Heartbeat | None) -> RunProg
     with suppress(KeyError, *UNREADABLE):
         alarms = decode_alarms(said["alarms"])
     if done is None and run.state != "finished":
-        done = await _stored(bus, run)
+        with suppress(GymError):  # these credentials may not count them
+            done = results(await bus.counts(f"rollout.{token(run.run, 'run')}.>"))
         if done is not None and run.state == "active" and run.created_s:
             rate_per_s = done / max(clock.now() - run.created_s, 1.0)
-    left_s = None
+    left_s = None  # as of a paused run: when it ends is not known
     if done is not None and 0 < run.total <= done:
         # When the last result came is not known, and nothing is left.
         rate_per_s = None
-    elif done is not None and run.total and rate_per_s and math.isfinite(rate_per_s):
+    elif done is not None and run.total and rate_per_s and math.isfinite(rate_per_s) and not paused:
         left_s = max(0, run.total - done) / rate_per_s
     return RunProgress(
-        done=done, failed=failed, rate_per_s=rate_per_s, left_s=left_s, figures=figures, alarms=alarms
+        done=done,
+        failed=failed,
+        rate_per_s=rate_per_s,
+        left_s=left_s,
+        figures=figures,
+        control=control,
+        alarms=alarms,
     )
-
-
-async def _stored(bus: Bus, run: RunInfo) -> int | None:
-    """How many results the broker has; None if these credentials may not count them."""
-    try:
-        return results(await bus.counts(f"rollout.{token(run.run, 'run')}.>"))
-    except GymError:
-        return None
 
 
 # -- what a run looks for while it goes on ----------------------------------------------------------------
