@@ -282,15 +282,28 @@ class NewRuns:
             yield spec
 
     async def served_only(self, specs: Iterable[RolloutSpec]) -> Iterable[RolloutSpec]:
-        """The rollouts, refused if no worker serves what they need; of a list all are looked at now.
+        """The rollouts, refused if no worker serves what they need: of a list all are looked at now, of a
+        stream the first one.
+
+        A missing worker of a role has `APPEAR_S` seconds to appear. A role that a stream asks for later
+        fails by itself.
 
         Raises:
-            UsageError: as `startable` and `with_served_roles`.
+            UsageError: as `startable`, or no worker serves the pool of a role.
         """
-        checked = self.startable(specs)
-        return await with_served_roles(
-            self._workers, list(checked) if isinstance(specs, Sequence) else checked
-        )
+        remaining = self.startable(specs)
+        first = list(islice(remaining, None if isinstance(specs, Sequence) else 1))
+        wanted = {pool for spec in first for pool in spec.roles.values()}
+        served = await _served(self._workers, wanted) if wanted else wanted
+        for spec in first:
+            for role, pool in spec.roles.items():
+                if pool not in served:
+                    raise UsageError(
+                        f"environment '{spec.environment}' asks a model in the role '{role}', and no worker "
+                        f"serves model '{pool}': connect(roles={{'{role}': 'PROVIDER/NAME'}}, …), or start "
+                        f"one with: gym-runtime start model:{pool} --model PROVIDER/NAME"
+                    )
+        return chain(first, remaining)
 
     @asynccontextmanager
     async def dataset(
@@ -369,29 +382,6 @@ def require_declared(
             f"no environment of this run has the role '{unknown[0]}'; "
             + (f"did you mean '{near}'?" if near else there)
         )
-
-
-async def with_served_roles(workers: Workers, specs: Iterable[RolloutSpec]) -> Iterable[RolloutSpec]:
-    """The rollouts, refused if no worker serves a role of one in a list, or of the first one of a stream.
-
-    A missing worker has `APPEAR_S` seconds to appear. What a stream asks for later fails by itself.
-
-    Raises:
-        UsageError: no worker serves the pool of a role.
-    """
-    remaining = iter(specs)
-    first = list(islice(remaining, None if isinstance(specs, Sequence) else 1))
-    wanted = {pool for spec in first for pool in spec.roles.values()}
-    served = await _served(workers, wanted) if wanted else wanted
-    for spec in first:
-        for role, pool in spec.roles.items():
-            if pool not in served:
-                raise UsageError(
-                    f"environment '{spec.environment}' asks a model in the role '{role}', and no worker "
-                    f"serves model '{pool}': connect(roles={{'{role}': 'PROVIDER/NAME'}}, …), or start one "
-                    f"with: gym-runtime start model:{pool} --model PROVIDER/NAME"
-                )
-    return chain(first, remaining)
 
 
 async def _served(workers: Workers, wanted: set[str]) -> set[str]:
