@@ -22,7 +22,7 @@ from gym_runtime.environment.environment import LoadedEnvironment
 from gym_runtime.errors import UNREADABLE, TaskError, UsageError, require_at_least
 from gym_runtime.files.results import Manifest, OutputFiles, load_manifest
 from gym_runtime.files.rows import check_sampling, overridden
-from gym_runtime.files.sample import lines_of, sample_row
+from gym_runtime.files.sample import samples_of
 from gym_runtime.files.stored_images import with_images
 from gym_runtime.messages.call_tokens import Tokens, chained
 from gym_runtime.messages.fork import (
@@ -171,13 +171,10 @@ def stored_row(named: str) -> tuple[bytes, int]:
         raise UsageError(f"there is no file {path}")
     chosen = b""
     try:
-        for number, line in lines_of(path):
-            try:
-                key = sample_row(line).key
-            except UNREADABLE as error:
-                raise UsageError(f"{path}:{number} is no rollout row ({error})") from None
-            if key[0] == task and rollout in (None, key[1]):
-                rollout, chosen = key[1], line  # of several rows of a rollout the last one counts
+        for sample, line, _ in samples_of(path):
+            if sample.task_index == task and rollout in (None, sample.rollout_index):
+                # Of several rows of a rollout the last one counts.
+                rollout, chosen = sample.rollout_index, line
     except OSError as error:
         raise UsageError(f"cannot read {path}: {error.strerror}") from None
     if not chosen:
