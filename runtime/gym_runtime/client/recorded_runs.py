@@ -123,7 +123,7 @@ def _missing(
     for spec in expecting(left()) if expecting else left():
         if remains is None:
             yield spec
-        elif not remains.has_result(spec.task_index, spec.rollout_index):
+        elif (spec.task_index, spec.rollout_index) not in remains.results:
             yield remains.resumed(spec)
 
 

@@ -48,10 +48,6 @@ class Remains(msgspec.Struct, frozen=True):
     counted: Counter
     created_s: float
 
-    def has_result(self, task_index: int, rollout_index: int) -> bool:
-        """The rollout's result only has to be read."""
-        return (task_index, rollout_index) in self.results
-
     def resumed(self, task: RolloutSpec) -> RolloutSpec:
         """The task as it is to be published."""
         key = (task.task_index, task.rollout_index)
