@@ -77,7 +77,7 @@ def play(
     except KeyboardInterrupt:
         print(file=sys.stderr)
         return 130
-    terminal.say(_verdict(played))
+    terminal.output().print(_verdict(played), soft_wrap=True)
     if record is not None and played.reward is not None:
         number = anyio.run(recorded_gold.take_line, found, bytes(played.row), "what you did", record)
         terminal.note(f"{record}:{number} has the row and its gold")
