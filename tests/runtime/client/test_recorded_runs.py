@@ -167,6 +167,9 @@ async def test_images_are_files_where_it_is_asked(tmp_path: Path) -> None:
     assert file.read_bytes() == png(2, 2)
     assert f'"image_url":"out_images/{file.name}"' in output.read_text()
     assert stored_row(f"{output}:0@0") == (bytes(record.row) + b"\n", 0)
+    output.write_text("{}\n")
+    with pytest.raises(UsageError, match=r":1 is no rollout row .*; remove or repair the line"):
+        stored_row(f"{output}:0@0")
 
 
 async def test_results_of_other_rows_are_not_taken_by_a_run_that_has_no_row_yet(tmp_path: Path) -> None:
