@@ -68,13 +68,13 @@ encode() {
   [ -s "$1" ] || return 0
   text=$(head -c "$keep" "$1" | base64)
   if [ ${#text} -ge "$keep" ] && [ "$(wc -c <"$1")" -gt "$keep" ]; then
-    cut=1
     text=$({ head -c $((keep / 2)) "$1"; printf '\n[...]\n'; tail -c $((keep / 2)) "$1"; } | base64)
+    cut=1
   fi
 }
 echo ready
 while read -r limit keep input script; do
-  code=1 cut=0 out= text=$full taken=yes
+  text=$full cut=0 taken=yes
   if room=$(mktemp -d); then
     take "$input" >"$room/in" || taken=
     take "$script" >"$room/script" || taken=
@@ -82,15 +82,15 @@ while read -r limit keep input script; do
     take $((input + script)) >/dev/null
     taken=
   fi
-  [ -z "$taken" ] || {
+  [ "$taken" ] && {
     timeout -s KILL "$limit" "$shell" "$room/script" <"$room/in" >&3 2>&4 3>&- 4>&-
-    code=$?
+    printf '%s ' $?
     encode /proc/self/fd/3
-    out=$text
+    printf '%s ' "$text"
     encode /proc/self/fd/4
-  } 3<>"$room/out" 4<>"$room/err"
+  } 3<>"$room/out" 4<>"$room/err" || printf '1  '
   rm -rf "$room"
-  echo "$code $cut $out $text."
+  echo "$text $cut."
 done 2>/dev/null
 """
 """The first process of a container: a shell that runs one command after the other.
@@ -477,7 +477,7 @@ class Container:
 
 def _decoded(line: bytes) -> tuple[int, bool, bytes, bytes]:
     """A command's exit code, whether its output was cut, its output and its error output."""
-    code, truncated, output, errors = line.split(b" ")
+    code, output, errors, truncated = line.split(b" ")
     return int(code), truncated == b"1", base64.b64decode(output), base64.b64decode(errors)
 
 
