@@ -59,39 +59,48 @@ export PATH="$2:$PATH" GIT_CONFIG_NOSYSTEM=1 GIT_TERMINAL_PROMPT=0
 mkdir -p "$1" && cd "$1" || exit 125
 shell=/bin/sh
 [ -x /bin/bash ] && shell=/bin/bash
-ends() {
-  if [ "$(wc -c <"$1")" -le "$keep" ]; then
-    head -c "$keep" "$1"
-  else
-    head -c $((keep / 2)) "$1"
-    printf '\n[...]\n'
-    tail -c $((keep / 2)) "$1"
-  fi | base64 | tr -d '\n'
+full=$(echo "No space left on device" | base64)
+take() {
+  [ "$1" = 0 ] || dd bs="$1" count=1 iflag=fullblock
+}
+encode() {
+  text=
+  [ -s "$1" ] || return 0
+  text=$(head -c "$keep" "$1" | base64)
+  if [ ${#text} -ge "$keep" ] && [ "$(wc -c <"$1")" -gt "$keep" ]; then
+    text=$({ head -c $((keep / 2)) "$1"; printf '\n[...]\n'; tail -c $((keep / 2)) "$1"; } | base64)
+    cut=1
+  fi
 }
 echo ready
 while read -r limit keep input script; do
-  room=$(mktemp -d) || room=/nowhere
-  head -c "$input" >"$room/in"
-  head -c "$script" >"$room/script"
-  if [ "$(wc -c <"$room/script")" = "$script" ] && [ "$(wc -c <"$room/in")" = "$input" ]; then
-    timeout -s KILL "$limit" "$shell" "$room/script" <"$room/in" >"$room/out" 2>"$room/err"
-    code=$?
+  text=$full cut=0 taken=yes
+  if room=$(mktemp -d); then
+    take "$input" >"$room/in" || taken=
+    take "$script" >"$room/script" || taken=
   else
-    echo "1 0 . $(echo "No space left on device" | base64 | tr -d '\n')."
-    rm -rf "$room"
-    continue
+    take $((input + script)) >/dev/null
+    taken=
   fi
-  {
-    rm -rf "$room"
-    echo "$code" $(($(wc -c </proc/self/fd/3) > keep || $(wc -c </proc/self/fd/4) > keep)) \
-      "$(ends /proc/self/fd/3)." "$(ends /proc/self/fd/4)."
-  } 3<"$room/out" 4<"$room/err" || echo "$code 0 . ."
+  [ "$taken" ] && {
+    timeout -s KILL "$limit" "$shell" "$room/script" <"$room/in" >&3 2>&4 3>&- 4>&-
+    printf '%s ' $?
+    encode /proc/self/fd/3
+    printf '%s ' "$text"
+    encode /proc/self/fd/4
+  } 3<>"$room/out" 4<>"$room/err" || printf '1  '
+  rm -rf "$room"
+  echo "$text $cut."
 done 2>/dev/null
 """
 """The first process of a container: a shell that runs one command after the other.
 
-Nothing of a command's own files is left when its answer comes.
+Nothing of a command's own files is left when its answer comes. It starts five programs for a command without
+output, which is most of such a command's cost, and two for each output. `dd`, because `head` of busybox reads
+more of a pipe than it is told, and because it reads all of a request that does not fit on the disk.
 """
+ANSWERED = b".\n"
+"""The end of an answer: its outputs are in Base64, on many lines."""
 
 
 class Container:
@@ -423,7 +432,7 @@ class Container:
                     tasks.start_soon(child.watch)
                 tasks.start_soon(_send, child, head + stdin + script)
                 try:
-                    line = await self._line(child, 3 * keep + 1000)
+                    line = await self._line(child, 3 * keep + 1000, ANSWERED)
                 except EndOfProcess as error:  # not through the task group, which would wrap it
                     lost = error
                 tasks.cancel_scope.cancel()
@@ -447,31 +456,29 @@ class Container:
             duration_s=duration_s,
         )
 
-    async def _line(self, child: elsewhere.Shell, at_most_bytes: int) -> bytes:
-        """The next line of its output.
+    async def _line(self, child: elsewhere.Shell, at_most_bytes: int, end: bytes = b"\n") -> bytes:
+        """What comes next in its output, up to this end.
 
         Raises:
-            EndOfProcess: it has ended, or the line is longer than ``at_most_bytes``.
+            EndOfProcess: it has ended, or this is longer than ``at_most_bytes``.
         """
         start = 0
         # From `start`, so that nothing is searched twice.
-        while (end := self._unread.find(b"\n", start)) < 0:
-            start = len(self._unread)
+        while (found := self._unread.find(end, start)) < 0:
+            start = max(0, len(self._unread) - len(end) + 1)
             piece = await child.read()
             if not piece or start > at_most_bytes:
                 raise EndOfProcess("it was killed" if not piece else "its answer is too long")
             self._unread += piece
-        line = bytes(self._unread[:end])
-        del self._unread[: end + 1]
+        line = bytes(self._unread[:found])
+        del self._unread[: found + len(end)]
         return line
 
 
 def _decoded(line: bytes) -> tuple[int, bool, bytes, bytes]:
     """A command's exit code, whether its output was cut, its output and its error output."""
-    code, truncated, output, errors = line.split(b" ")
-    # The server adds a dot to each part, so that an empty one is a word as well.
-    stdout, stderr = (base64.b64decode(part.rstrip(b".")) for part in (output, errors))
-    return int(code), truncated == b"1", stdout, stderr
+    code, output, errors, truncated = line.split(b" ")
+    return int(code), truncated == b"1", base64.b64decode(output), base64.b64decode(errors)
 
 
 async def _send(child: elsewhere.Shell, data: bytes) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import resource
+import subprocess
 import tempfile
 from collections.abc import AsyncGenerator, Iterator
 from pathlib import Path
@@ -21,6 +22,7 @@ from gym_boxes.engines import Engine
 from gym_boxes.kubernetes import Kubernetes
 from gym_boxes.modal import Modal
 from gym_boxes.overlays import EMPTY, Overlays
+from gym_boxes.scripts import loaded
 from gym_runtime import ResourceError, UsageError
 from gym_sandbox import Container, bubblewrap
 from gym_sandbox.readable_files import Layers
@@ -250,3 +252,13 @@ async def test_a_pod_is_what_was_asked_for(monkeypatch: pytest.MonkeyPatch) -> N
         with pytest.raises(UsageError, match="does not let this account"):
             await refused.list("A_b.")
         await refused.aclose()
+
+
+@pytest.mark.parametrize("stdin", [b"", b"a\0b", b"a" * 100_000])
+def test_scripts_of_pods_get_their_input_with_the_programs_of_busybox(tmp_path: Path, stdin: bytes) -> None:
+    command, told = loaded("wc -c; exit 3", stdin, 20)
+    path = images.head_of_busybox(tmp_path)
+    done = subprocess.run(
+        command, input=told, capture_output=True, timeout=60, check=False, env={"PATH": path}
+    )
+    assert (done.returncode, int(done.stdout), done.stderr) == (3, len(stdin), b"")

@@ -7,6 +7,7 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 import tempfile
 from collections.abc import Generator
 from contextlib import contextmanager
@@ -59,9 +60,26 @@ _HYBRID = """#!/bin/sh
 # Podman refuses control groups of both versions together; in its own mount namespace there is one only.
 exec unshare -m sh -c 'umount /sys/fs/cgroup/unified 2>/dev/null; exec {podman} "$@"' sh "$@"
 """
+_AHEAD = f"""#!{sys.executable}
+import os, sys
+option, size, *file = sys.argv[1:]
+assert option == "-c"
+source, found = os.open(*file, os.O_RDONLY) if file else 0, b""
+while len(found) < int(size) and (piece := os.read(source, 4096)):
+    found += piece
+os.write(1, found[:int(size)])
+"""
 _CONFIGURATION = (
     '[containers]\ncgroups = "disabled"\ndefault_ulimits = ["nofile=4096:4096", "nproc=1000:1000"]\n'
 )
+
+
+def head_of_busybox(folder: Path) -> str:
+    """A search path with a `head` that reads more of a pipe than it is told, as that of busybox does."""
+    program = folder / "head"
+    program.write_text(_AHEAD)
+    program.chmod(0o755)
+    return f"{folder}:{os.environ['PATH']}"
 
 
 class Engine:

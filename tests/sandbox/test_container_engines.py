@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from gym_sandbox import Container, container_engines, container_images, image_name
 from gym_sandbox.sandbox_errors import SetupError, StartError
+from sandbox import images
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 FAKE = """#!/bin/sh
@@ -155,6 +156,16 @@ async def test_what_a_container_may_have_is_told_to_the_engine(
     assert "--network=none" in build
     assert ("--cap-drop=ALL" in build) == (container_engines.chosen() == "podman")
     assert build.endswith(f" {fake.folder}")
+
+
+async def test_an_input_is_read_with_the_programs_of_busybox(
+    fake: Fake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", images.head_of_busybox(fake.folder))
+    async with Container("a/image", directory=str(fake.folder / "work")) as box:
+        for size in (1, 100_000):
+            done = await box.run("wc -c", stdin=b"a" * size, timeout_s=20)
+            assert int(done.stdout) == size, done
 
 
 @pytest.mark.slow

@@ -18,6 +18,7 @@ from gym_runtime.environment.blocked_loop import watching
 from gym_sandbox import Container, Limits, Result, bubblewrap, container_engines, container_images
 from gym_sandbox.sandbox_errors import SetupError, StartError
 from sandbox import images
+from sandbox.programs import NEEDS_ISOLATION
 
 pytestmark = pytest.mark.anyio
 SMALL = Limits(
@@ -90,6 +91,9 @@ async def test_of_a_long_output_both_ends_are_kept_and_no_loop_is_blocked(image:
         assert long.truncated
         assert len(long.stdout) < SMALL.output_bytes + 100
         assert (long.stdout[:6], long.stdout[-5:]) == (b"first\n", b"last\n")
+        for size, cut in ((1000, False), (1001, True)):
+            exact = await box.run(f"yes | head -c {size}; echo >&2", timeout_s=20, output_bytes=1000)
+            assert (exact.truncated, exact.stderr) == (cut, b"\n")
         endless = await box.run("yes", timeout_s=20)
         assert endless.exit_code != 0  # its output file is as large as a file may be
         assert (await box.run("echo on", timeout_s=20)).stdout == b"on\n"
@@ -160,9 +164,44 @@ async def test_a_full_disk_is_told(image: str | None) -> None:
     async with container(image) as box:
         fill = "for i in 1 2 3 4 5 6 7 8 9; do head -c 8000000 /dev/zero >/tmp/f$i 2>/dev/null; done"
         await box.run(fill, timeout_s=30)
-        assert (await box.run("echo on", timeout_s=20)).exit_code == 1
+        for text, stdin in (("echo on", b""), ("cat", b"\n" * 100_000), ("echo " + 50_000 * "on ", b"")):
+            assert (await box.run(text, stdin=stdin, timeout_s=20)).exit_code == 1
         await box.run("rm /tmp/f*", timeout_s=20)
         assert (await box.run("echo on", timeout_s=20)).stdout == b"on\n"
+
+
+async def test_a_command_keeps_its_outputs_whatever_it_does_to_their_files(image: str | None) -> None:
+    async with container(image) as box:
+        gone = await box.run('echo on; rm -rf "${0%/*}"; echo error >&2', timeout_s=20)
+        assert (gone.exit_code, gone.stdout, gone.stderr) == (0, b"on\n", b"error\n")
+        closed = await box.run("echo on; exec 0<&- 1>&- 2>&-; exit 4", timeout_s=20)
+        assert (closed.exit_code, closed.stdout, closed.stderr) == (4, b"on\n", b"")
+        # Those of the container's shell are not the command's.
+        assert (await box.run("{ : >&3 || : >&4; } 2>/dev/null || exit 5", timeout_s=20)).exit_code == 5
+        text = r"printf '\000\377\n'"
+        both = await box.run(f"{text}; {text} >&2; yes on & exit 3", timeout_s=20)
+        assert (both.exit_code, both.stdout[:3], both.stderr) == (3, b"\0\xff\n", b"\0\xff\n")
+        assert (await box.run("echo on", timeout_s=20)).stdout == b"on\n"
+
+
+@NEEDS_ISOLATION
+async def test_a_command_starts_few_programs() -> None:
+    """Twenty for each command were most of its cost. In a sandbox process ids are given out in order."""
+    async with container(None) as box:
+
+        async def last() -> int:
+            return int((await box.run("echo $$", timeout_s=20)).stdout)
+
+        async def processes(script: str) -> float:
+            """How many the container starts to run it, with its own."""
+            before, first = await last(), await last()
+            for _ in range(10):
+                await box.run(script, timeout_s=20)
+            return (await last() - first - (first - before)) / 10
+
+        assert await processes(":") <= 6
+        assert await processes("echo on") <= 9
+        assert await processes("echo on; echo error >&2") <= 12
 
 
 async def test_processes_that_stay_end_with_the_container(image: str | None) -> None:
