@@ -1,6 +1,7 @@
 """Every command and snippet of README.md and docs/ is run, as it stands there; see `pages` for how.
 
-Filled in are only the addresses of engines (stub engines answer), and the id of a run for ``RUN``.
+Filled in are only the addresses of engines (stub engines answer) and of the metrics (another program may have
+that port), and the id of a run for ``RUN``.
 """
 
 from __future__ import annotations
@@ -21,11 +22,13 @@ import pytest
 from docs.notebook import Notebook, notebook
 from docs.pages import GENERATED, PAGES, README, ROOT, Block, blocks, commands, first_command
 from stubs import stub_engine
+from time_limits import busy
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
 
 BIN = Path(sys.executable).parent
 ENGINES = ("http://127.0.0.1:8000/v1", "http://127.0.0.1:8001/v1")
+METRICS = "http://127.0.0.1:9464/metrics"
 EXTRAS = {
     "reasoning_gym": "reasoning-gym",
     "math_with_judge": "math-verify",
@@ -43,7 +46,7 @@ class Reader:
 
     def __init__(self, folder: Path, engines: Mapping[str, str], stack: ExitStack) -> None:
         self._folder = folder
-        self._engines = engines
+        self._addresses = dict(engines)
         self._stack = stack
         self._run = ""
         self.said = ""
@@ -99,7 +102,7 @@ class Reader:
             cwd=self._folder,
             capture_output=True,
             text=True,
-            timeout=100,
+            timeout=100 * busy(),
             env=self._environment,
         )
         assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
@@ -111,21 +114,27 @@ class Reader:
     def _staying(self, command: str) -> Generator[None]:
         """A command that stays while the page is followed; what it says of its address is remembered."""
         with subprocess.Popen(
-            shlex.split(command), cwd=self._folder, stdout=subprocess.PIPE, text=True, env=self._environment
+            shlex.split(f"{command} --port 0" if command == "gym-runtime metrics" else command),
+            cwd=self._folder,
+            stdout=subprocess.PIPE,
+            text=True,
+            env=self._environment,
         ) as process:
             assert process.stdout is not None
             while not (found := re.search(r"(nats|http)://\S+", line := process.stdout.readline())):
                 assert line, f"{command} ended before it was ready"
             if found[1] == "nats":  # another command that joins prints it without its password
                 self._environment.setdefault("GYM_NATS_URL", found.group())
+            elif command == "gym-runtime metrics":
+                self._addresses[METRICS] = found.group()
             try:
                 yield
             finally:
                 process.send_signal(signal.SIGTERM)
-                assert process.wait(30) in (0, -signal.SIGTERM), command
+                assert process.wait(30 * busy()) in (0, -signal.SIGTERM), command
 
     def _filled_in(self, text: str) -> str:
-        for written, real in self._engines.items():
+        for written, real in self._addresses.items():
             text = text.replace(written, real)
         return re.sub(r"\bRUN\b", self._run, text) if self._run else text
 

@@ -281,11 +281,15 @@ class Bus(Protocol):
         """Store once; ``subject`` starts with ``rollout.``. True if this call stored it."""
         ...
 
-    async def append(self, subject: str, payload: bytes, *, expect: int | None = None) -> int | None:
+    async def append(
+        self, subject: str, payload: bytes, *, expect: int | None = None, once: bool = False
+    ) -> int | None:
         """Store one more record under a subject of ``journal.`` or ``runs.``; returns its sequence.
 
         With ``expect`` it is stored only if that is the sequence of the subject's newest record (0 if the
         subject has no record); else None comes back, because another writer has stored one meanwhile.
+        With ``once`` it is stored only if the subject has no record, and None may also stand for a record of
+        this call. Both `enqueue` and this take it where permission to read the subject's stream is lacking.
         """
         ...
 

@@ -184,22 +184,30 @@ class NatsBus:
                 log.exception("receive failed", subject=incoming.subject)
 
     async def _store(
-        self, subject: str, payload: bytes, headers: Headers | None = None, *, expect: int | None = None
+        self,
+        subject: str,
+        payload: bytes,
+        headers: Headers | None = None,
+        *,
+        expect: int | None = None,
+        once: bool = False,
     ) -> int | None:
         if not self._is_inline(payload):
             payload = await self._blobs.put(subject, payload)
-        return await self._streams.store(subject, payload, headers or NO_HEADERS, expect=expect)
+        return await self._streams.store(subject, payload, headers or NO_HEADERS, expect=expect, once=once)
 
     async def enqueue(
         self, subject: str, payload: bytes, *, headers: Headers | None = None, once: bool = False
     ) -> None:
-        await self._store(subject, payload, headers, expect=0 if once else None)
+        await self._store(subject, payload, headers, once=once)
 
     async def commit(self, subject: str, payload: bytes) -> bool:
         return await self._store(subject, payload, expect=0) is not None
 
-    async def append(self, subject: str, payload: bytes, *, expect: int | None = None) -> int | None:
-        return await self._store(subject, payload, expect=expect)
+    async def append(
+        self, subject: str, payload: bytes, *, expect: int | None = None, once: bool = False
+    ) -> int | None:
+        return await self._store(subject, payload, expect=expect, once=once)
 
     async def open_queue(
         self, pattern: str, *, consumer: str, ack_wait_s: float = TASK_ACK_WAIT_S, most: int | None = None

@@ -330,9 +330,18 @@ class Streams:
         )
 
     async def store(
-        self, subject: str, payload: bytes, headers: Headers = NO_HEADERS, *, expect: int | None = None
+        self,
+        subject: str,
+        payload: bytes,
+        headers: Headers = NO_HEADERS,
+        *,
+        expect: int | None = None,
+        once: bool = False,
     ) -> int | None:
         """Store a message; its sequence, or None if the subject's newest has another one than ``expect``.
+
+        Args:
+            once: expect none, and do not ask whose message is there: a role that only writes may not read it.
 
         Raises:
             UsageError: No stream has the subject.
@@ -340,6 +349,8 @@ class Streams:
         """
         self.names.stream(subject)
         on_wire, nonce = self.names.subject(subject), secrets.token_hex(12)
+        if once:
+            expect = 0
         if expect is None:
             ours = {"Nats-Msg-Id": nonce}
         else:
@@ -371,7 +382,7 @@ class Streams:
                 said = stored.error.description
                 if expect is not None and stored.err_code in ALREADY_STORED:
                     # Only a repeated request can have met its own earlier attempt.
-                    return await self._ours(subject, nonce) if attempts > 1 else None
+                    return await self._ours(subject, nonce) if attempts > 1 and not once else None
                 # 503 passes: no leader at the moment, or too much waits. Any other refusal would come again.
                 if stored.error.code != UNAVAILABLE or time.monotonic() > give_up_s:
                     remedy = f": {FULL_REMEDY}" if any(word in said for word in FULL) else ""

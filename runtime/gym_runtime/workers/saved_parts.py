@@ -149,8 +149,8 @@ class BrokerParts:
         small = len(part) <= SMALL_BYTES
         name = _name(part) if small else await anyio.to_thread.run_sync(_name, part)
         with anyio.move_on_after(PUT_S):
-            # Expected to be the first: a part that is there already is not stored again.
-            await self._bus.append(f"{self._root}.{name}", part, expect=0)
+            # A part that is there already is not stored again.
+            await self._bus.append(f"{self._root}.{name}", part, once=True)
             return name
         raise BrokerError(f"the broker did not store {len(part)} bytes within {PUT_S:g} s")
 

@@ -397,10 +397,13 @@ class MemoryBus:
         stream = self._broker.streams["rollout"]
         return await self._stored(subject, lambda: stream.store(subject, payload, expect=0)) is not None
 
-    async def append(self, subject: str, payload: bytes, *, expect: int | None = None) -> int | None:
+    async def append(
+        self, subject: str, payload: bytes, *, expect: int | None = None, once: bool = False
+    ) -> int | None:
         _starts_with(subject, "journal", "runs")
         payload = self._checked(subject, payload)
         stream = self._stream(subject)
+        expect = 0 if once else expect
         return await self._stored(subject, lambda: stream.store(subject, payload, expect=expect))
 
     async def records(self, pattern: str, *, after: int = 0) -> AsyncGenerator[Record]:

@@ -102,6 +102,7 @@ MAY_ASK: dict[Role, list[str]] = {
         "STREAM.MSG.GET.gym_ROLLOUTS",
         "STREAM.MSG.GET.gym_RUNS",
         "DIRECT.GET.gym_BLOBS.FILTER",
+        "DIRECT.GET.gym_JOURNAL.gym.journal.r.0.0.0.role.x",
         *read("gym_JOURNAL"),
         *FAILED_TASKS,
         *read("gym_RUNS"),

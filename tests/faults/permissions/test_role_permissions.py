@@ -59,6 +59,8 @@ async def test_each_role_can_do_all_of_its_work(url: str, folder: Path) -> None:
             await resource.append(answer, large)
             assert [record.payload for record in await resource.latest(answer, nearest=True)] == [large]
             assert await resource.latest("journal.r1.0.0.0.role.b", nearest=True) == []
+            # An agent that asks models itself reads their answers again in a later attempt.
+            assert [record.payload for record in await agent.latest(answer, nearest=True)] == [large]
         async with as_role(url, folder, "model") as model:
             await client.append("runs.weights.policy", b"w")
             assert [one.payload for one in await model.latest("runs.weights.policy", nearest=True)] == [b"w"]
