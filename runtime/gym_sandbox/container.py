@@ -56,10 +56,10 @@ KILLED = 137
 
 SERVER = r"""
 export PATH="$2:$PATH" GIT_CONFIG_NOSYSTEM=1 GIT_TERMINAL_PROMPT=0
-mkdir -p "$1" && cd "$1" || exit 125
+[ -d "$1" ] || mkdir -p "$1"; cd "$1" || exit 125
 shell=/bin/sh
 [ -x /bin/bash ] && shell=/bin/bash
-full=$(echo "No space left on device" | base64)
+full=Tm8gc3BhY2UgbGVmdCBvbiBkZXZpY2UK  # No space left on device
 take() {
   [ "$1" = 0 ] || dd bs="$1" count=1 iflag=fullblock
 }
