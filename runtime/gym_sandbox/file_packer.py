@@ -14,7 +14,6 @@ import errno
 import fcntl
 import gc
 import json
-import math
 import os
 import resource
 import select
@@ -24,11 +23,11 @@ import stat
 import struct
 import sys
 import time
-from collections.abc import Iterator
 from contextlib import suppress
 from hashlib import sha256
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NoReturn
 
+from gym_sandbox.file_walk import COARSE_CLOCK, Listings, Moment, Top, decoded, look, temporary, walk
 from gym_sandbox.layer_archive import (
     CHUNK_BYTES,
     MOST_BYTES,
@@ -40,50 +39,21 @@ from gym_sandbox.layer_archive import (
     names,
     padding,
     unpack,
-    zstd,
 )
 
 LIMIT_S = 60
 MEMORY_BYTES = 1 << 30
 KEPT_KIB = 48 << 10
 """A fork that has used more memory ends after its request; the next one needs another fork."""
-MOST_ENTRIES = 1_000_000
-SKIPPED = frozenset({"./proc", "./sys", "./dev"})
 OF_ENGINE = ("./etc/hosts", "./etc/hostname", "./etc/resolv.conf", "./run/.containerenv", "./.dockerenv")
 """Files that engines put over those of an image."""
 FRAME = struct.Struct("!?I")
 
 _NS_GET_USERNS = 0xB701
-_COARSE_CLOCK = 5  # CLOCK_REALTIME_COARSE, of which files have their times
 _NEWNS, _NEWUSER = 0x00020000, 0x10000000
 _CAPABILITIES_HEADER = struct.pack("=Ii", 0x20080522, 0)
 # CAP_CHOWN, CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH, CAP_FOWNER and CAP_FSETID, both effective and permitted.
 _CAPABILITIES = struct.pack("=6I", 0b11111, 0b11111, 0, 0, 0, 0)
-
-
-class Top(NamedTuple):
-    """A folder whose files are kept: where it is seen, by a descriptor and a name, and what it is called."""
-
-    folder: int
-    name: str
-
-
-class Moment(NamedTuple):
-    """What was seen at a time, which `pack` compares with what it sees later.
-
-    Attributes:
-        time_ns: of the kernel's clock; what is changed later has a later time of change.
-        folders: their inodes, by their names.
-        temporary: a digest of what is in ``/tmp``, whose own time of change means nothing: each command
-            has a folder there.
-    """
-
-    time_ns: int
-    folders: dict[str, int]
-    temporary: str
-
-    def encode(self) -> bytes:
-        return zstd.compress(json.dumps(self).encode(), 1)
 
 
 # -- requests -------------------------------------------------------------------------------------------
@@ -158,14 +128,15 @@ def _serve(connection: Connection, request: dict[str, Any]) -> NoReturn:
         container, asked = os.pidfd_open(request["process"]), request["do"]
         signal.alarm(LIMIT_S)
         tops, upper = join(request)
+        listings = Listings()
         while asked:
             match asked:
                 case "begin":
-                    begin(connection, tops, upper)
+                    begin(connection, tops, upper, listings)
                 case "pack":
-                    pack(connection, tops)
+                    pack(connection, tops, listings)
                 case _:
-                    restore(connection, tops, owners=request["image"])
+                    restore(connection, tops, listings, owners=request["image"])
             signal.alarm(0)
             if resource.getrusage(resource.RUSAGE_SELF).ru_maxrss > KEPT_KIB:
                 break
@@ -268,60 +239,7 @@ def _checked(code: int) -> None:
         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
 
 
-# -- looking --------------------------------------------------------------------------------------------
-
-
-def walk(top: Top, gone: set[str], since_ns: float) -> Iterator[tuple[str, os.stat_result, bool]]:
-    """What is in a folder and the folders in it, itself included, on the same file system.
-
-    Args:
-        gone: gets the folders that have gone before they were read.
-        since_ns: what is no folder, and was not changed since, is left out.
-    """
-    try:
-        own = os.stat(top.name, dir_fd=top.folder, follow_symlinks=False)
-    except FileNotFoundError:
-        return
-    yield top.name, own, True
-    waiting, count = [top.name], 0
-    while waiting:
-        place = waiting.pop()
-        try:
-            folder = _opened(top.folder, place)
-        except (FileNotFoundError, NotADirectoryError):
-            gone.add(place)
-            continue
-        special = place in (".", "./tmp")
-        try:
-            with os.scandir(folder) as entries:
-                for entry in entries:
-                    count += 1
-                    try:
-                        info = entry.stat(follow_symlinks=False)
-                    except FileNotFoundError:
-                        continue
-                    is_folder = stat.S_ISDIR(info.st_mode)
-                    if not is_folder and info.st_ctime_ns <= since_ns:
-                        continue
-                    name = f"{place}/{entry.name}"
-                    if special and (name in SKIPPED or name.startswith(f"./tmp/{OWN}")):
-                        continue
-                    if is_folder:
-                        if info.st_dev != own.st_dev:
-                            continue
-                        waiting.append(name)
-                    yield name, info, is_folder
-        finally:
-            os.close(folder)
-        if count > MOST_ENTRIES:
-            raise Failed(f"it has more than {MOST_ENTRIES} files")
-
-
-def _opened(folder: int, name: str) -> int:
-    return os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=folder)
-
-
-def begin(connection: Connection, tops: list[Top], upper: str) -> None:
+def begin(connection: Connection, tops: list[Top], upper: str, listings: Listings) -> None:
     """Tell the digest of the files that are there, where changes are seen, and the moment.
 
     Those of an image that its engine writes differ from machine to machine, and with the container's name.
@@ -330,57 +248,32 @@ def begin(connection: Connection, tops: list[Top], upper: str) -> None:
     listed = [
         b"%d %s" % (info.st_size, os.fsencode(name))
         for name in dict.fromkeys(top.name for top in tops)
-        for name, info, _ in walk(Top(here, name), set(), 0)
+        for name, info, _ in walk(Top(here, name), set(), 0, Listings())
         if stat.S_ISREG(info.st_mode) and name not in OF_ENGINE
     ]
     # As `find -printf '%s %p\\0' | sort -z | sha256sum` in a container, of which this program sees nothing.
     digest = sha256(b"".join(b"%s\0" % one for one in sorted(listed))).hexdigest()[:32]
-    connection.send(json.dumps({"base": digest, "upper": upper}).encode(), look(tops).encode())
-
-
-def look(tops: list[Top]) -> Moment:
-    """What is seen now."""
-    time_ns = tick()
-    gone = set[str]()
-    found = {name: info.st_ino for top in tops for name, info, folder in walk(top, gone, math.inf) if folder}
-    return Moment(time_ns, {name: inode for name, inode in found.items() if name not in gone}, temporary())
-
-
-def tick() -> int:
-    """The time; it returns when whatever is changed has a later time, which the kernel counts in ticks."""
-    now = time.time_ns()
-    while time.clock_gettime_ns(_COARSE_CLOCK) <= now:
-        time.sleep(0.002)
-    return now
-
-
-def temporary() -> str:
-    try:
-        mode = os.stat("./tmp", follow_symlinks=False).st_mode
-    except FileNotFoundError:
-        return ""
-    told = "\0".join((str(mode), *sorted(names(["./tmp"], set()))))
-    return sha256(os.fsencode(told)).hexdigest()
+    connection.send(json.dumps({"base": digest, "upper": upper}).encode(), look(tops, listings).encode())
 
 
 # -- packing --------------------------------------------------------------------------------------------
 
 
-def pack(connection: Connection, tops: list[Top]) -> None:
+def pack(connection: Connection, tops: list[Top], listings: Listings) -> None:
     """Read a `Moment`, and send the changes since then in frames, an empty one, and the moment of this look.
 
     Without changes, the first frame is the empty one.
     """
-    before = Moment(*json.loads(zstd.decompress(connection.receive())))
+    before = decoded(connection.receive())
     # Whatever is changed from here on has a later time. What was changed within this tick has one, too, and
     # is saved again the next time: to wait for the end of the tick costs more.
-    time_ns = time.clock_gettime_ns(_COARSE_CLOCK) - 1
+    time_ns = time.clock_gettime_ns(COARSE_CLOCK) - 1
     known, changed, folders = before.folders, set[str](), set[str]()
     now: dict[str, int] = {}
     moved: list[str] = []
     gone = set[str]()
     for top in tops:
-        for name, info, folder in walk(top, gone, before.time_ns):
+        for name, info, folder in walk(top, gone, before.time_ns, listings):
             if folder:
                 now[name] = info.st_ino
                 if known.get(name) != info.st_ino:
@@ -391,6 +284,7 @@ def pack(connection: Connection, tops: list[Top]) -> None:
                     changed.add(name)
                 elif stat.S_IFMT(info.st_mode) in (stat.S_IFREG, stat.S_IFLNK):
                     changed.add(name)
+    listings.end(time_ns)
     seen = temporary()
     if seen == before.temporary and "./tmp" not in moved:
         folders.discard("./tmp")
@@ -408,13 +302,13 @@ def pack(connection: Connection, tops: list[Top]) -> None:
     connection.send(*ended, Moment(time_ns, known_now, seen).encode())
 
 
-def restore(connection: Connection, tops: list[Top], *, owners: bool) -> None:
+def restore(connection: Connection, tops: list[Top], listings: Listings, *, owners: bool) -> None:
     """Unpack one layer after the other, with an answer to each, until an empty one; then send the moment."""
     while first := connection.receive():
         signal.alarm(LIMIT_S)
         done = unpack(first, connection.receive, owners=owners)
         connection.send(b"done" if done else b"foreign")
-    connection.send(look(tops).encode())
+    connection.send(look(tops, listings).encode())
 
 
 def _sent(connection: Connection, changed: list[str], folders: list[str], gone: set[str]) -> bytes:

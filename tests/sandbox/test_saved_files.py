@@ -11,7 +11,8 @@ from typing import Any
 
 import psutil
 import pytest
-from gym_sandbox import Container, Limits, bubblewrap, container_engines, saved_files, seen_files
+from anyio import to_thread
+from gym_sandbox import Container, Limits, bubblewrap, container_engines, file_walk, saved_files, seen_files
 from gym_sandbox.sandbox_errors import SetupError, StartError
 from gym_sandbox.saved_files import MOST_FAILURES, MOST_LAYERS, PART_BYTES, TURN, SavedFiles
 from gym_testing.memory.memory_store import MemoryStore
@@ -67,6 +68,11 @@ async def run(container: Container, script: str) -> bytes:
     done = await container.run(script, timeout_s=20)
     assert done.exit_code == 0, done
     return done.stdout
+
+
+async def settled() -> None:
+    """Wait until a save has for good what was changed before; what is changed in its tick is saved twice."""
+    await to_thread.run_sync(file_walk.tick)
 
 
 ENGINE = """#!/bin/sh
@@ -221,6 +227,7 @@ async def test_large_changes_are_stored_in_parts(monkeypatch: pytest.MonkeyPatch
         await files.begin()
         before = psutil.Process().memory_info().rss
         await run(container, "head -c 50000000 /dev/urandom >large; echo 1 >small")
+        await settled()
         saved = await files.save()
         assert saved is not None
         kept = sum(map(len, store.parts.values()))
@@ -259,6 +266,7 @@ async def test_without_changes_nothing_is_stored_and_the_end_of_the_container_is
         assert begun is not None
         assert begun["layers"] == []
         await run(container, "touch ../beside; ls / >/dev/null")
+        await settled()
         saved = await files.save()
         assert saved is not None
         await run(container, "cat ../beside; echo $$ >/dev/null")
