@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -32,9 +33,13 @@ _REMEDY = (
     "systempaths=unconfined. If something else isolates this worker, --allow-weak-sandbox (or "
     f"{SETTING}=weak) runs the code with limits only"
 )
-_COVER, _UNSHARE, _MOUNT = "/mnt", "/usr/bin/unshare", "/usr/bin/mount"
-_NAMESPACES = ("-mr", "-m")
-"""Of an ordinary user and of root: of mounts, in which the user is root if need be."""
+_COVER, _UNSHARE, _ENTER = "/mnt", "/usr/bin/unshare", "/usr/bin/nsenter"
+_LAYERS, _PROGRAM = f"{_COVER}/layers", f"{_COVER}/program"
+_COVERING = f"""
+mount -t tmpfs -o mode=755,size=64k tmpfs {_COVER} && mkdir {_LAYERS} {_PROGRAM} &&
+mount --bind "$1" {_LAYERS} && mount --rbind "$2" {_PROGRAM} && "$3" --version >/dev/null &&
+echo made && read _
+"""
 CAPABILITIES = ("CAP_SYS_ADMIN", "CAP_NET_ADMIN", "CAP_SETUID", "CAP_SETGID", "CAP_SETPCAP")
 VARIABLES = {
     "PATH": "/usr/local/bin:/usr/bin:/bin",
@@ -153,7 +158,7 @@ def command(
     """The command that starts bubblewrap with these arguments, through a shell.
 
     SIGTERM is ignored by bubblewrap and what it starts where it ``outlives_sigterm``. What is above the
-    ``layers`` is hidden: bubblewrap starts in a namespace where their folder is mounted at `_COVER`.
+    ``layers`` is hidden: bubblewrap starts in a namespace where their folder is mounted at `_LAYERS`.
 
     The sandbox can read bubblewrap's arguments and variables, so none of them is a path of the worker. A
     worker that is root hands bubblewrap a namespace as an open file descriptor, and the program would inherit
@@ -161,10 +166,8 @@ def command(
     before bubblewrap, opens the namespace under a number of one digit.
     """
     lines = 'unset PWD; PATH=$1; shift; exec bwrap "$@"'
-    if layers is not None and layers.above and hides_layers(os.getpid()):
-        told = [layers.above, *told]
-        inner = f'{_MOUNT} --bind "$2" {_COVER} && unset PWD && PATH=$1 && shift 2 && exec bwrap "$@"'
-        lines = f"exec {_UNSHARE} {_NAMESPACES[os.geteuid() == 0]} {SHELL} -c '{inner}' sh \"$@\""
+    if layers is not None and (cover := _cover(layers)) is not None:
+        lines = f'unset PWD; shift; exec {cover} "$@"'
     if outlives_sigterm:
         lines = f"trap '' TERM; {lines}"
     if os.geteuid() == 0:
@@ -173,15 +176,45 @@ def command(
     return [SHELL, "-c", lines, "sh", os.path.dirname(path), *told]
 
 
+def _cover(layers: Layers) -> str | None:
+    """What starts bubblewrap where `Layers.above` is at `_LAYERS`, in words of a shell; None: nothing can."""
+    if not layers.above:
+        return None
+    # A folder may be removed, and made again: it is another one, since what is mounted keeps its number.
+    found = os.stat(layers.above)
+    return _covered(os.getpid(), layers.above, (found.st_dev, found.st_ino))
+
+
 @cache
-def hides_layers(process: int) -> bool:
-    """Whether `Layers.above` can be hidden here; ``process`` is this one's id."""
-    needed = all(os.access(path, os.X_OK) for path in (_UNSHARE, _MOUNT)) and os.path.isdir(_COVER)
-    shown = any(Path(path).is_relative_to(_COVER) for path in (python.runtime(), *binaries()))
+def _covered(process: int, above: str, _number: tuple[int, int]) -> str | None:
+    """As `_cover`: namespaces that this ``process`` makes once. To make them for each box costs as much as
+    a third of it.
+    """
+    path = Path(check_layers(process))
+    # What belongs to a program is near it, such as its libraries.
+    near = path.parents[2] if len(path.parts) > 3 else path.parent
+    needed = all(os.access(one, os.X_OK) for one in (_UNSHARE, _ENTER)) and os.path.isdir(_COVER)
+    shown = any(Path(one).is_relative_to(_COVER) for one in (python.runtime(), path))
     if not needed or shown:
-        return False
-    told = [_UNSHARE, _NAMESPACES[os.geteuid() == 0], _MOUNT, "--bind", "/tmp", _COVER]
-    return subprocess.run(told, capture_output=True, timeout=30, check=False, env={}).returncode == 0
+        return None
+    program, is_root = f"{_PROGRAM}/{path.relative_to(near)}", os.geteuid() == 0
+    kinds = {"mnt": "mount"} if is_root else {"user": "user", "mnt": "mount"}
+    told = [_UNSHARE, "-m" if is_root else "-mr", "--propagation", "slave", SHELL, "-c", _COVERING, "sh"]
+    with subprocess.Popen(
+        [*told, above, str(near), program],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        env=VARIABLES,
+    ) as made:
+        assert made.stdout
+        if made.stdout.readline() != b"made\n":
+            return None
+        opened = [os.open(f"/proc/{made.pid}/ns/{kind}", os.O_RDONLY | os.O_CLOEXEC) for kind in kinds]
+    entered = [
+        f"--{option}=/proc/{process}/fd/{one}" for option, one in zip(kinds.values(), opened, strict=True)
+    ]
+    return shlex.join([_ENTER, "--preserve-credentials", *entered, program])
 
 
 @contextmanager
@@ -279,9 +312,9 @@ def arguments(limits: Limits, view: View, *, template: bool = False) -> list[str
         told += ["--size", share, "--tmpfs", folder]
     if (layers := view.layers) is not None:
         upper, work, *lower = (layers.upper, layers.work, *layers.lower)
-        if layers.above and hides_layers(os.getpid()):
+        if _cover(layers) is not None:
             upper, work, *lower = (
-                f"{_COVER}{path.removeprefix(layers.above)}" for path in (upper, work, *lower)
+                f"{_LAYERS}{path.removeprefix(layers.above)}" for path in (upper, work, *lower)
             )
         for one in lower:
             told += ["--overlay-src", one]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import resource
+import shutil
 import subprocess
 import tempfile
 from collections.abc import AsyncGenerator, Iterator
@@ -172,6 +173,13 @@ async def test_forks_on_this_machine_copy_nothing_and_cannot_reach_each_other(tm
     await later.forget(template)
     await boxes.aclose()
     assert [os.listdir(tmp_path / name) for name in ("boxes", "layers", "templates")] == [[], [], []]
+    # The folder is removed, and made again.
+    shutil.rmtree(tmp_path)
+    os.mkdir(tmp_path, 0o711)
+    boxes = Overlays(tmp_path)
+    box = await boxes.create(EMPTY, label="a.0.2", life_s=60)
+    assert (await boxes.exec(box, "echo 1 >f; ls", timeout_s=30)).stdout == b"f\n"
+    await boxes.end(box)
 
 
 @pytest.fixture
