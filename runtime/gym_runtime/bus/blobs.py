@@ -150,7 +150,9 @@ class Blobs:
         headers = {"Nats-TTL": str(int(life_s * SPARE))}
         for number in range(reference.chunks):
             chunk = payload[number * chunk_bytes : (number + 1) * chunk_bytes]
-            await self._streams.store(f"{reference.root}.{number}", _seal(chunk, key, number), headers)
+            await self._streams.store(
+                f"{reference.root}.{number}", _seal(chunk, key, number), headers, once=True
+            )
         return MAGIC + _encode(reference)
 
     async def fetch(self, payload: bytes) -> bytes:

@@ -10,7 +10,9 @@ from urllib.parse import urlsplit
 import anyio
 import pytest
 from anyio.abc import ByteSendStream, ObjectReceiveStream, SocketAttribute
-from faults.permissions.identities import as_role
+from faults.permissions.identities import as_role, identities, serving
+from gym_runtime.bus import streams
+from gym_runtime.bus.identity import CA, CREDENTIALS
 from gym_runtime.bus.link import Role
 from gym_runtime.bus.nats import NatsBus
 from gym_runtime.workers.saved_parts import BrokerParts
@@ -90,6 +92,44 @@ class Deaf(Proxy):
                 if to_broker or not self.deaf:
                     await sink.send(piece)
         scope.cancel()
+
+
+LARGE = bytes(1 << 20)
+"""A payload that travels in chunks of their own."""
+WINDOW_S = 1
+
+
+async def test_a_chunk_is_stored_again_after_the_broker_has_forgotten_its_id(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An outage may last longer than the broker remembers what was stored: here a second, else 75."""
+    monkeypatch.setattr(streams, "DUPLICATE_WINDOW_S", WINDOW_S)
+    folder = identities(tmp_path / "own")
+    monkeypatch.setenv(CA, str(folder / "ca.pem"))
+    monkeypatch.setenv(CREDENTIALS, str(folder / "client.seed"))
+    small = ("max_payload: 32MB", "max_payload: 1MB")
+    with serving(folder, small) as url, anyio.fail_after(30 * busy()):
+        broker = urlsplit(url)
+        assert broker.hostname is not None
+        assert broker.port is not None
+        proxy = Deaf(broker.hostname, broker.port)
+        async with (
+            as_role(url, folder, "client") as client,
+            proxy.listening() as port,
+            as_role(f"tls://127.0.0.1:{port}", folder, "client") as bus,
+        ):
+            proxy.deaf = True
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(bus.append, "runs.lost.rows", LARGE)
+                while not await client.counts("blob.run.lost.>"):
+                    await anyio.sleep(0.02)
+                await anyio.sleep(2 * WINDOW_S)
+                proxy.cut()
+                proxy.deaf = False
+                proxy.mend()
+            found = await client.latest("runs.lost.rows")
+            assert [record.payload for record in found] == [LARGE]
+            assert set((await client.counts("blob.run.lost.>")).values()) == {1}
 
 
 @pytest.mark.parametrize("stored", STORES)
