@@ -75,7 +75,7 @@ encode() {
 echo ready
 while read -r limit keep input script; do
   text=$full cut=0 taken=yes
-  if room=$(mktemp -d); then
+  if room=$(mktemp -d || { mkdir -p -m 1777 "${TMPDIR:-/tmp}" && mktemp -d; }); then
     take "$input" >"$room/in" || taken=
     take "$script" >"$room/script" || taken=
   else

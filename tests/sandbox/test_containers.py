@@ -293,6 +293,16 @@ def podman(monkeypatch: pytest.MonkeyPatch) -> Iterator[images.Engine]:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("podman")
+async def test_a_command_may_remove_the_temporary_folder() -> None:
+    async with Container(images.NAME, directory="/testbed", limits=SMALL) as box:
+        gone = await box.run("rm -rf /tmp; ls / | grep -c tmp; echo on >/testbed/f", timeout_s=20)
+        assert (gone.exit_code, gone.stdout) == (0, b"0\n")
+        again = await box.run("cat f; ls -ld /tmp | cut -c1-10", timeout_s=20)
+        assert (again.exit_code, again.stdout) == (0, b"on\ndrwxrwxrwt\n")
+
+
+@pytest.mark.slow
 async def test_another_user_of_the_image_has_its_own_rights_and_the_same_files(podman: images.Engine) -> None:
     variables = {"GREETING": "it's $HOME"}
     async with Container(images.NAME, directory="/testbed", limits=SMALL, variables=variables) as box:
