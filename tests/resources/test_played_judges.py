@@ -17,7 +17,7 @@ from gym_testing.checks.contract import Subject
 from resources.judging import judged_by
 from tables import table
 
-pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("one_loop"), pytest.mark.usefixtures("one_loop")]
+pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("one_loop")]
 
 SEATS = {"user", "retrieval"}
 """Roles that take part in a rollout and judge nothing."""
