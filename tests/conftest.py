@@ -155,10 +155,11 @@ def anyio_backend() -> tuple[str, dict[str, bool]]:
 
 @pytest.fixture(scope="module")
 async def one_loop(anyio_backend: object) -> AsyncGenerator[None]:
-    """One loop for the tests of a module, whose isolated calls then share processes: each takes up to a second
-    to start.
+    """One loop for the tests of a module, whose isolated calls then share processes.
+
+    Each process takes up to a second of the processor to start, and ends with its loop.
     """
-    yield
+    yield  # noqa: PT022 - the loop would end with a fixture that returns
 
 
 @pytest.fixture
