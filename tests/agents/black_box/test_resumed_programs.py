@@ -145,13 +145,6 @@ async def test_it_asks_nothing_again_that_was_answered(turns: int, tmp_path: Pat
     assert_exact(record, engine)
 
 
-@pytest.fixture
-def one_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The program calls one after the other, so that no other call is worth waiting for."""
-    monkeypatch.setattr(_harness_calls, "SETTLE_S", 0.2)
-
-
-@pytest.mark.usefixtures("one_at_a_time")
 async def test_what_the_model_reads_of_the_past_is_what_it_read_before(tmp_path: Path) -> None:
     """When its worker is killed. Only the turn that was on its way is asked again, with new outputs."""
     engine = by_two(4)
@@ -184,6 +177,12 @@ async def test_one_that_is_killed_again_and_again_fails(tmp_path: Path) -> None:
 
 OTHERWISE = SHELL + "work([user('again' if number else 'first')], 'x')"
 SHORTER = SHELL + "respond([user('a title?')])\nif not number: work([user('first')], 'x')"
+
+
+@pytest.fixture
+def one_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The program calls one after the other, so that no other call is worth waiting for."""
+    monkeypatch.setattr(_harness_calls, "SETTLE_S", 0.2)
 
 
 @pytest.mark.usefixtures("one_at_a_time")
