@@ -7,7 +7,7 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Generator, Iterator
+from collections.abc import AsyncGenerator, Generator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -147,10 +147,19 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     gc.freeze()
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def anyio_backend() -> tuple[str, dict[str, bool]]:
     """The loop that workers run on."""
     return "asyncio", {"use_uvloop": True}
+
+
+@pytest.fixture(scope="module")
+async def one_loop(anyio_backend: object) -> AsyncGenerator[None]:
+    """One loop for the tests of a module, whose isolated calls then share processes.
+
+    Each process takes up to a second of the processor to start, and ends with its loop.
+    """
+    yield  # noqa: PT022 - the loop would end with a fixture that returns
 
 
 @pytest.fixture

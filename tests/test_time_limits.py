@@ -64,6 +64,31 @@ async def test_that_ends_too():
 def test_with_a_slow_report():
     pass
 """
+ONE_LOOP = """
+import asyncio
+import pytest
+
+pytestmark = [pytest.mark.timeout(3), pytest.mark.anyio, pytest.mark.usefixtures("one_loop")]
+
+
+@pytest.fixture(scope="module")
+def anyio_backend():
+    return "asyncio", {"use_uvloop": True}
+
+
+@pytest.fixture(scope="module")
+async def one_loop(anyio_backend):
+    yield
+
+
+async def test_before_others():
+    await asyncio.sleep(1000)
+
+
+async def test_after_it():
+    task = asyncio.current_task()
+    assert task.cancelling() == 0
+"""
 REPORTING = """
 import time
 import pytest
@@ -85,6 +110,7 @@ def pytest_runtest_makereport(item, call):
 @pytest.mark.timeout(120)
 def test_each_hanging_test_fails_alone_and_the_run_goes_on(tmp_path: Path) -> None:
     (tmp_path / "test_hanging.py").write_text(HANGING)
+    (tmp_path / "test_one_loop.py").write_text(ONE_LOOP)
     (tmp_path / "conftest.py").write_text(REPORTING)
     (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers = timeout\n")
     ended = subprocess.run(
@@ -107,9 +133,10 @@ def test_each_hanging_test_fails_alone_and_the_run_goes_on(tmp_path: Path) -> No
         check=False,
     )
     said = ended.stdout
-    assert "5 failed, 3 passed" in said, said + ended.stderr
+    assert "6 failed, 4 passed" in said, said + ended.stderr
     hanging = ("in_a_call", "in_a_process", "in_a_coroutine")
     for name in (*hanging, "at_the_end_of_the_loop[2]", "at_the_end_of_the_loop[1000]"):
         assert f"FAILED test_hanging.py::test_{name}" in said, said
+    assert "FAILED test_one_loop.py::test_before_others" in said, said
     for name in ("that_ends", "that_ends_too", "with_a_slow_report"):
         assert f"PASSED test_hanging.py::test_{name}" in said, said

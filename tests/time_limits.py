@@ -226,5 +226,8 @@ def _limited(test: Callable[..., Any], limit_s: float, watch: Watch) -> Callable
             pytest.fail(f"took longer than {limit_s:.0f} s")
         finally:
             watch.coroutine_ends()
+            # The task is also that of the next test, where the tests of a module share a loop.
+            while task.cancelling():
+                task.uncancel()
 
     return limited

@@ -15,7 +15,7 @@ from gym_runtime.errors import TaskError
 from resources.judging import call, judge, nemo_gym_rows, output, row
 from tables import table
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("one_loop")]
 
 
 def task(*pairs: tuple[str, str], fn_name: str | None = None) -> bytes:

@@ -22,7 +22,7 @@ from gym_sandbox.sandbox_errors import SetupError
 from resources.fidelity import actions, choices, documents, grids, mathematics, places, programs, worlds
 from resources.fidelity.rules import REFUSED, Rule
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("one_loop")]
 MODULES = (actions, choices, documents, grids, mathematics, places, programs, worlds)
 RULES: list[Rule] = [rule for module in MODULES for rule in module.RULES]
 ENVIRONMENTS = {

@@ -10,7 +10,7 @@ from gym_runtime.errors import TaskError
 from resources.judging import judge, nemo_gym_rows, row
 from tables import table
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("one_loop")]
 NAME = "format_verification"
 BULLETS = {
     "type": "regex",

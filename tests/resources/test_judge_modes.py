@@ -16,7 +16,7 @@ from gym_runtime.errors import ModelError, ModelRefused, ResourceError
 from resources.judging import judged_by, quotations
 from tables import table
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("one_loop")]
 
 YES, NO = "[[A=B]]", "[[A!=B]]"
 

@@ -11,7 +11,7 @@ from gym_runtime.errors import TaskError, UsageError
 from resources.judging import judge, nemo_gym_rows, outputs, row
 from tables import table
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("one_loop")]
 NAME = "litmus_agent"
 BOX, PARENTHESES = {"answer_format": "fmt_07"}, {"answer_format": "fmt_00"}
 NUMBER = {"answer_type": "float", **PARENTHESES}

@@ -11,7 +11,7 @@ from gym_runtime.environment.verdict import make_response
 from gym_runtime.errors import TaskError, UsageError
 from resources.judging import call, judge, judged_by, nemo_gym_rows, output, row
 
-pytestmark = [pytest.mark.anyio, pytest.mark.slow]
+pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("one_loop"), pytest.mark.slow]
 
 CHOICE: dict[str, Any] = {
     "verifier_type": "mcqa",

@@ -20,7 +20,12 @@ from gym_runtime.environment.verdict import Reply, Verdict, make_response
 from gym_runtime.errors import TaskError
 from resources.judging import judge, row
 
-pytestmark = [pytest.mark.anyio, pytest.mark.slow, pytest.mark.timeout(120)]
+pytestmark = [
+    pytest.mark.anyio,
+    pytest.mark.usefixtures("one_loop"),
+    pytest.mark.slow,
+    pytest.mark.timeout(120),
+]
 
 
 def rows(module: Any) -> list[dict[str, Any]]:

@@ -14,7 +14,7 @@ from gym_runtime.environment.replaying import rejudge
 from gym_runtime.errors import ResourceError, TaskError, UsageError
 from tables import table
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("one_loop")]
 
 ROW: dict[str, Any] = {
     "responses_create_params": {"input": "Spell 'ship' backward."},

@@ -12,7 +12,7 @@ from gym_runtime.errors import AssetMissing, UsageError
 from gym_testing.checks.contract import Subject
 from gym_view.recipes import PartEntry, part, recipes
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("one_loop")]
 PARTS = {one.name: one for recipe in recipes() for one in recipe.parts}
 SLOW = {"ether0"}  # its libraries take seconds to import
 HERE = [

@@ -15,7 +15,7 @@ from gym_runtime.errors import UsageError
 from gym_runtime.messages.responses import CreateParams, Response
 from gym_testing.checks.reverification import ReverifiedRow, Reverifier
 
-pytestmark = [pytest.mark.anyio, pytest.mark.slow]
+pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("one_loop"), pytest.mark.slow]
 NAMES = catalogue.names("environments")
 THOUGHT = {
     "id": "rs_1",

@@ -13,7 +13,7 @@ from gym_runtime.environment.verdict import Verdict, make_response
 from gym_runtime.errors import UsageError
 from resources.judging import call, output, row
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("one_loop")]
 
 SCHEMA = json.dumps({"type": "object", "properties": {"city": {"type": "string"}}})
 STRUCTURED = {"schema_str": SCHEMA, "schema_type": "json"}

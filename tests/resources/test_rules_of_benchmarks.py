@@ -31,7 +31,7 @@ from gym_runtime.errors import ResourceError, TaskError
 from resources.judging import judge, judged_by, quotations, row
 from tables import table
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("one_loop")]
 NODES: dict[str, Any] = {"expected_answer": '["a", "b"]'}
 POEM = {"expected_answer": "x1Roses are red", "random_string_to_prepend": "x1"}
 NEEDLES = {"outputs": ["Oslo", "Rome"], "subset": "niah"}

@@ -19,7 +19,7 @@ from gym_runtime.errors import UsageError
 from hostile.shapes import TEXTS
 from tables import table
 
-pytestmark = [pytest.mark.anyio, pytest.mark.slow]
+pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("one_loop"), pytest.mark.slow]
 
 PACKS = catalogue.names("tools")
 

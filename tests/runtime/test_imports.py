@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import os
 import re
 import subprocess
@@ -48,13 +49,19 @@ def modules() -> list[tuple[str, Path]]:
     return [(package, path) for package, folder in SOURCES.items() for path in sorted(folder.rglob("*.py"))]
 
 
+@functools.cache
+def statements(source: str) -> list[ast.Import | ast.ImportFrom]:
+    """The imports of a source, wherever in it; to parse all modules takes seconds."""
+    return [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Import | ast.ImportFrom)]
+
+
 def imported(path: Path) -> set[str]:
-    """The first names of everything that a module imports, wherever in it."""
+    """The first names of everything that a module imports."""
     found: set[str] = set()
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in statements(path.read_text()):
         if isinstance(node, ast.Import):
             found.update(name.name.partition(".")[0] for name in node.names)
-        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+        elif node.module and not node.level:
             found.add(node.module.partition(".")[0])
     return found
 
@@ -76,9 +83,7 @@ def test_no_import_is_relative() -> None:
     wrong = [
         relative(path)
         for _, path in modules()
-        if any(
-            isinstance(node, ast.ImportFrom) and node.level for node in ast.walk(ast.parse(path.read_text()))
-        )
+        if any(isinstance(node, ast.ImportFrom) and node.level for node in statements(path.read_text()))
     ]
     assert wrong == []
 
@@ -132,10 +137,10 @@ def authors_code() -> Iterator[tuple[str, str]]:
 def runtime_modules(source: str) -> set[str]:
     """The modules of the runtime that a source imports: ``gym_runtime.a.b`` also if it imports b from a."""
     found: set[str] = set()
-    for node in ast.walk(ast.parse(source)):
+    for node in statements(source):
         if isinstance(node, ast.Import):
             found.update(name.name for name in node.names)
-        elif isinstance(node, ast.ImportFrom) and node.module:
+        elif node.module:
             found.add(node.module)
             if node.module.partition(".")[0] not in SOURCES:
                 continue

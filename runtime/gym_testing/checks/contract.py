@@ -73,11 +73,25 @@ class Finding(msgspec.Struct, frozen=True):
     warning: bool = False
 
 
+class Perfect(msgspec.Struct, frozen=True):
+    """The perfect rollout of a row, and what went wrong with its calls, in words."""
+
+    response: bytes
+    raised: list[str]
+    refused: list[str]
+
+
 class Subject(msgspec.Struct, frozen=True):
-    """The environment that is checked, and its examples."""
+    """The environment that is checked, and its examples.
+
+    The perfect rollouts are played and judged once for all rules; a rule about repetitions compares a second
+    time with these.
+    """
 
     environment: LoadedEnvironment
     examples: list[Example]
+    played: dict[int, Perfect] = {}
+    judged: dict[int, tuple[Verdict, bytes]] = {}
 
     @property
     def resource(self) -> Resource:
@@ -96,6 +110,21 @@ class Subject(msgspec.Struct, frozen=True):
             else f"{shown}:{min(numbers)}: {problem}"
             for problem, numbers in rows.items()
         ]
+
+    async def perfect(self, example: Example) -> Perfect:
+        """The perfect rollout of a row, as it was first played."""
+        if example.number not in self.played:
+            with hearing() as heard:
+                response = await examples.play(self.resource, example)
+            self.played[example.number] = Perfect(response, heard.raised, heard.refused)
+        return self.played[example.number]
+
+    async def gold(self, example: Example) -> tuple[Verdict, bytes]:
+        """The verdict on it, and its bytes, as it was first judged."""
+        if example.number not in self.judged:
+            verdict = await self.judge(example, (await self.perfect(example)).response)
+            self.judged[example.number] = verdict, _encode(verdict)
+        return self.judged[example.number]
 
     async def judge(
         self, example: Example, response: bytes, answers: ScriptedAnswers | None = None
@@ -119,7 +148,7 @@ class Subject(msgspec.Struct, frozen=True):
         A rollout that is neither takes the place of the first.
         """
         place = int(response == SILENCE)
-        other = SILENCE if not place else await examples.play(self.resource, example)
+        other = SILENCE if not place else (await self.perfect(example)).response
         beside = await judge_recorded(self.environment, example.row, other, models)
         pair = [pending, beside if isinstance(beside, Pending) else pending]
         candidates = [
@@ -246,21 +275,23 @@ async def _inputs(subject: Subject, example: Example) -> list[str]:
 
 @each_row
 async def _gold(subject: Subject, example: Example) -> list[str]:
+    played = await subject.perfect(example)
     with hearing() as heard:
-        verdict = await subject.judge(example, await examples.play(subject.resource, example))
+        verdict, _ = await subject.gold(example)
     wrong = _scored(verdict, subject.environment.definition.gold_reward)
-    return ["; ".join(dict.fromkeys([*wrong, *heard.raised, *heard.refused]))] if wrong else []
+    said = [*wrong, *played.raised, *heard.raised, *played.refused, *heard.refused]
+    return ["; ".join(dict.fromkeys(said))] if wrong else []
 
 
 @each_row
 async def _goes_on(subject: Subject, example: Example) -> list[str]:
     """What a session has saved is all that another worker gets."""
-    played = await examples.play(subject.resource, example)
+    played = (await subject.perfect(example)).response
     told, verdict = await examples.play_with_losses(subject.resource, example, MemoryStore())
     again = "" if told == played else "; its answers differ, too"
     if isinstance(verdict, Pending):
         return ["its answers differ after on_restore"] if again else []
-    wrong = _scored(verdict, (await subject.judge(example, played)).reward)
+    wrong = _scored(verdict, (await subject.gold(example))[0].reward)
     return [f"{one} after save and on_restore{again}" for one in wrong]
 
 
@@ -281,7 +312,7 @@ async def _roles_that_misbehave(subject: Subject, example: Example) -> list[str]
     if not example.roles:
         return []
     problems: list[str] = []
-    response = await examples.play(subject.resource, example)
+    response = (await subject.perfect(example)).response
     gold = example.answers()
     await subject.judge(example, response, gold)
     for position, (role, _) in enumerate(gold.asked):
@@ -310,14 +341,14 @@ def _but(example: Example, role: str, number: int, answer: Scripted) -> Scripted
 
 @each_row
 async def _judges_alike(subject: Subject, example: Example) -> list[str]:
-    response = await examples.play(subject.resource, example)
-    first, second = [_encode(await subject.judge(example, response)).decode() for _ in range(2)]
-    return [f"{first}, then {second}"] if first != second else []
+    _, first = await subject.gold(example)
+    second = _encode(await subject.judge(example, (await subject.perfect(example)).response))
+    return [f"{first.decode()}, then {second.decode()}"] if first != second else []
 
 
 @each_row
 async def _plays_alike(subject: Subject, example: Example) -> list[str]:
-    if await examples.play(subject.resource, example) == await examples.play(subject.resource, example):
+    if (await subject.perfect(example)).response == await examples.play(subject.resource, example):
         return []
     return ["the same rollout got different answers from the environment"]
 
@@ -405,9 +436,7 @@ async def _tools_work(subject: Subject) -> list[str]:
 
 @each_row
 async def _plays_without_raising(subject: Subject, example: Example) -> list[str]:
-    with hearing() as heard:
-        await examples.play(subject.resource, example)
-    return list(dict.fromkeys(heard.raised))
+    return list(dict.fromkeys((await subject.perfect(example)).raised))
 
 
 async def _answers_bad_calls(subject: Subject) -> list[str]:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from agents.black_box.harnesses import row
 from agents.exact_engine import DESK, Exact, assert_exact, inputs, recorded
+from gym_agents import _harness_calls
 from gym_agents.black_box import Agent as BlackBox
 from gym_runtime import Environment, Reply, Session, Task, Verdict, tool
 from gym_runtime.messages.outcomes import Completed, Failed, RolloutRecord
@@ -178,6 +179,13 @@ OTHERWISE = SHELL + "work([user('again' if number else 'first')], 'x')"
 SHORTER = SHELL + "respond([user('a title?')])\nif not number: work([user('first')], 'x')"
 
 
+@pytest.fixture
+def one_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The program calls one after the other, so that no other call is worth waiting for."""
+    monkeypatch.setattr(_harness_calls, "SETTLE_S", 0.2)
+
+
+@pytest.mark.usefixtures("one_at_a_time")
 @pytest.mark.parametrize(
     ("program", "words"), [(OTHERWISE, 'asks \'["user","again"]\', and in an'), (SHORTER, "asked on")]
 )

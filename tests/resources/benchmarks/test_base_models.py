@@ -23,7 +23,7 @@ from resources.benchmarks.test_published_rows import prepared
 from resources.judging import judge, row
 from tables import table
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("one_loop")]
 
 
 def examples(module: Any) -> list[dict[str, Any]]:

@@ -12,7 +12,7 @@ from gym_runtime.errors import TaskError
 from resources.judging import judge, row
 from tables import table
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("one_loop")]
 
 
 def double(base: int | None = None, **further: Any) -> bytes:

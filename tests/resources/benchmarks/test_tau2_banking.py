@@ -28,7 +28,7 @@ from resources.benchmarks.banking_rows import NAME, Fields, bank, example, task,
 from resources.judging import call
 from tables import table
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("one_loop")]
 
 
 def test_ids_are_those_of_the_published_database() -> None:

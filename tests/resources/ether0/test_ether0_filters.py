@@ -14,7 +14,7 @@ from gym_runtime.errors import AssetMissing, ResourceError, TaskError
 from resources.ether0.molecules import CAFFEINE, reward
 from resources.judging import judge, nemo_gym_rows, row
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("one_loop")]
 
 
 @pytest.mark.parametrize(

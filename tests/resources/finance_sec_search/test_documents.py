@@ -12,7 +12,7 @@ from resources.judging import quotations
 from resources.web import World
 
 pytest.importorskip("trafilatura", reason="needs pip install 'gym-runtime[search]'")
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("one_loop")]
 
 
 async def test_a_page_that_the_sec_alone_refuses_is_a_text(out: World) -> None:

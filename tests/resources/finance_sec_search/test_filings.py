@@ -12,7 +12,7 @@ from resources.finance_sec_search.filing_sessions import ANNUAL, use
 from resources.web import World
 
 pytest.importorskip("trafilatura", reason="needs pip install 'gym-runtime[search]'")
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("one_loop")]
 
 
 async def filings(**fields: Any) -> list[str]:

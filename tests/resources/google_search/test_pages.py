@@ -12,7 +12,7 @@ from resources.web import World
 from time_limits import busy
 
 pytest.importorskip("trafilatura", reason="needs pip install 'gym-runtime[search]'")
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("one_loop")]
 
 
 @pytest.mark.slow

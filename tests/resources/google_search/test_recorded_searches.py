@@ -9,7 +9,7 @@ from resources.google_search.searches import ENGINES, browse, search
 from resources.web import KEY, World
 
 pytest.importorskip("trafilatura", reason="needs pip install 'gym-runtime[search]'")
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("one_loop")]
 
 
 @pytest.mark.slow

@@ -20,7 +20,7 @@ from gym_runtime.errors import ModelUnavailable, TaskError, UnusableAnswer
 from resources.judging import judge, judged_by, nemo_gym_rows, outputs, row
 from tables import table
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("one_loop")]
 
 TASK: dict[str, Any] = {
     "id": 1,

@@ -16,7 +16,7 @@ from gym_runtime.messages.calls import StepAnswer
 from resources.judging import ROWS, call, judge
 from resources.simulated_apis.test_played_calls import INSTALLED
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("one_loop")]
 NAME = "bfcl_multi_turn"
 HIDDEN, LONG = (ROWS / f"{NAME}.jsonl").read_bytes().splitlines()
 

@@ -29,7 +29,7 @@ from stubs import stub_engine
 
 pytestmark = [pytest.mark.slow, pytest.mark.anyio, pytest.mark.timeout(90)]
 
-ROLLOUTS = 400
+ROLLOUTS = 160
 ROW = b'{"responses_create_params": {"input": "%d%s"}, "initial_count": 0, "expected_count": 1, "n": %d}\n'
 
 
@@ -82,7 +82,7 @@ async def gone(processes: list[psutil.Process]) -> None:
     ],
 )
 async def test_resume_completes_an_interrupted_run_and_repeats_nothing(number: int, tmp_path: Path) -> None:
-    with stub_engine.running("--latency-s", "0.05") as engine:
+    with stub_engine.running("--latency-s", "0.15") as engine:
         with started(command(engine, tmp_path)) as process:
             await some_rows(tmp_path)
             family = psutil.Process(process.pid).children(recursive=True)
@@ -144,7 +144,7 @@ async def test_resume_uses_what_a_dead_client_left_on_the_broker(
 
 async def test_a_resumed_run_waits_for_its_broker_to_come_back(broker: Broker, tmp_path: Path) -> None:
     more = ("--nats", broker.url)
-    with stub_engine.running("--latency-s", "0.05") as engine:
+    with stub_engine.running("--latency-s", "0.15") as engine:
         with started(command(engine, tmp_path, *more)) as process:
             await some_rows(tmp_path)
             process.kill()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -297,6 +298,13 @@ async def test_a_tool_that_always_raises_is_found_whatever_is_scored(
     found = await broken(tmp_path, body, examples)
     assert "look raised ValueError: boom" in found["tools do not raise"]
     assert "own.py:" in found["tools do not raise"]
+
+
+async def test_a_perfect_rollout_is_judged_twice_for_all_rules(tmp_path: Path) -> None:
+    said = tmp_path / "said"
+    noting = f"    with open({str(said)!r}, 'a') as file: file.write(reply.text + ';')\n    return Verdict"
+    assert not await broken(tmp_path, VERIFY.replace("    return Verdict", noting), rows())
+    assert Counter(said.read_text().split(";")) == {"": 6, **{f"g{number}": 2 for number in range(5)}}
 
 
 @pytest.mark.slow

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import time
 from pathlib import Path
 
 import pytest
@@ -59,8 +61,10 @@ async def test_the_cache_has_a_bound(served: Site, monkeypatch: pytest.MonkeyPat
     asked = [f"{number}".encode() for number in range(3000)]
     folder = answer_cache._path(asked[0]).parent  # pyright: ignore[reportPrivateUsage]
     same = [one for one in asked if answer_cache._path(one).parent == folder][:5]  # pyright: ignore[reportPrivateUsage]
-    for one in same:
+    for age_s, one in zip(range(len(same), 0, -1), same, strict=True):
         await answer_cache.add(one, answer)
+        # Files that are written within a tick of the file system's clock have the same time.
+        os.utime(answer_cache._path(one), (time.time() - age_s,) * 2)  # pyright: ignore[reportPrivateUsage]
     assert len(list(folder.iterdir())) == 2
     assert [await answer_cache.find(one) is not None for one in same] == [False, False, False, True, True]
     answer_cache._path(same[4]).write_bytes(b"broken")  # pyright: ignore[reportPrivateUsage]
