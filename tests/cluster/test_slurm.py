@@ -135,6 +135,24 @@ def test_an_engine_is_a_step_with_the_gpus_of_the_job(tmp_path: Path) -> None:
     assert (tmp_path / "seen").read_text() == "0,1\n"
 
 
+def test_a_system_whose_broker_cannot_start_is_a_failed_job(tmp_path: Path) -> None:
+    write("slurm", tmp_path, Values(environments=(NAME,)))
+    with (
+        cluster(tmp_path, "head", "n0") as hosts,
+        slurm(hosts, tmp_path / "slurm", GYM_BROKER=str(tmp_path / "gym-broker"), GYM=SCRIPT) as jobs,
+    ):
+        server = subprocess.Popen(hosts.command("n0", sys.executable, "-m", "http.server", "4222"))
+        try:
+            until(lambda: bool(hosts.run("n0", "ss", "--no-header", "--listening", "--tcp", "sport", "4222")))
+            jobs.run("sbatch", str(tmp_path / "system.sbatch"))
+            until(lambda: "JobState=FAILED" in jobs.run("scontrol", "show", "job", "1"))
+        finally:
+            server.kill()
+            server.wait()
+        said = (tmp_path / "slurm" / "gym-system-1.log").read_text()
+    assert "address already in use" in said
+
+
 def test_the_autoscaler_looks_after_its_own_jobs_only(tmp_path: Path) -> None:
     values = Values(
         environments=(NAME,), model="openai/stub", model_urls=("http://n0:8000/v1",), concurrency=SLOTS

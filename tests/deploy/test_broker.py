@@ -155,6 +155,19 @@ def test_what_cannot_be_used_is_one_line(tmp_path: Path) -> None:
             configure(BrokerPlan(folder=tmp_path, listen=listen))
     with pytest.raises(UsageError, match="is not among them"):
         configure(BrokerPlan(folder=tmp_path, nodes=("a", "b", "c"), node="d"))
+    for plan in (
+        BrokerPlan(folder=tmp_path / "in", node="../out"),
+        BrokerPlan(folder=tmp_path / "in", hosts=("",)),
+        BrokerPlan(folder=tmp_path / "in", hosts=('a b"',)),
+        BrokerPlan(folder=tmp_path / "in", nodes=("", "a"), node="a"),
+        BrokerPlan(folder=tmp_path / "in", leaf_of=("a\nb",)),
+        BrokerPlan(folder=tmp_path / "in", prefix="a b"),
+        BrokerPlan(folder=tmp_path / "in", prefix=">"),
+    ):
+        with pytest.raises(UsageError, match="letters, digits") as refused:
+            configure(plan)
+        assert "\n" not in refused.value.message
+    assert not (tmp_path / "in").exists()
 
 
 @pytest.mark.parametrize(("kept", "lost"), [("ca.pem", "ca.key"), ("ca.key", "ca.pem")])
