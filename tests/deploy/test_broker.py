@@ -170,6 +170,21 @@ def test_what_cannot_be_used_is_one_line(tmp_path: Path) -> None:
     assert not (tmp_path / "in").exists()
 
 
+def test_a_worker_says_which_join_file_it_came_with(tmp_path: Path) -> None:
+    join = str(tmp_path / "join" / "agent.join")
+    with serving(tmp_path) as broker:
+        until_ready(broker)
+        command = [SCRIPT, "start", "agent:tool_loop", "--nats", join]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as worker:
+            try:
+                assert worker.stdout is not None
+                while not (line := worker.stdout.readline()).startswith("joined "):
+                    assert line
+            finally:
+                worker.terminate()
+    assert line == f"joined {join}\n"
+
+
 @pytest.mark.parametrize(("kept", "lost"), [("ca.pem", "ca.key"), ("ca.key", "ca.pem")])
 def test_half_of_an_authority_is_refused_and_stays(tmp_path: Path, kept: str, lost: str) -> None:
     plan = BrokerPlan(folder=tmp_path)
