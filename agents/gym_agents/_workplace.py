@@ -103,9 +103,14 @@ def command_of(own: Sequence[str]) -> list[str]:
     """A program's command, by default the operator's; with absolute paths of files.
 
     Raises:
-        UsageError: no command is set.
+        UsageError: no command is set, or it is no list of texts.
     """
-    return [_in_full(part, program=place == 0) for place, part in enumerate(own or _operators())]
+    try:
+        command = msgspec.convert(own, list[str]) or _operators()
+    except msgspec.ValidationError as error:
+        what = f"the agent's command must be a list of strings, not {own!r}: {error}"
+        raise UsageError(what) from error
+    return [_in_full(part, program=place == 0) for place, part in enumerate(command)]
 
 
 def _operators() -> list[str]:

@@ -8,6 +8,7 @@ from importlib.resources import files
 from pathlib import Path
 
 import msgspec
+from gym_runtime.bus import Names
 from gym_runtime.errors import UsageError
 
 from gym_deploy import identities
@@ -16,6 +17,7 @@ BROKER_LINGER_S = 28.0
 """How long it waits for workers to finish their work: a little longer than `DRAIN_S`, and less than
 platforms wait."""
 
+_HOST = re.compile(r"[A-Za-z0-9.:_\[\]-]+")
 _STORE = "jetstream-"
 ROUTE_PORT = 6222
 LEAF_PORT = 7422
@@ -106,6 +108,11 @@ def configure(plan: BrokerPlan) -> Path:
         UsageError: the plan contradicts itself or what the folder holds, or the folder cannot be used.
     """
     host, port = plan.address
+    Names(plan.prefix)  # refuses what no system can have
+    for name in (plan.name, *plan.hosts, *plan.nodes, *plan.leaf_of):
+        if not _HOST.fullmatch(name):
+            what = f"{name!r} is no host's name or address: letters, digits and .:[]_- only"
+            raise UsageError(f"{what}; give others with --host, --node, --nodes or --leaf-of")
     if plan.nodes and plan.name not in plan.nodes:
         what = f"--nodes {','.join(plan.nodes)}: this node, {plan.name}, is not among them"
         raise UsageError(f"{what}; name it: --node NAME")

@@ -15,12 +15,13 @@ from pathlib import Path
 from typing import Literal
 
 import msgspec
+from gym_runtime.bus import Names
 from gym_runtime.errors import UsageError
 from gym_runtime.files import write_whole
 
 Platform = Literal["slurm", "kubernetes", "compose", "systemd"]
 _VALUE = re.compile(r"@([A-Z_]+)@")
-_SAFE = re.compile(r"[\w./:,@=+\[\]-]*")
+_SAFE = re.compile(r"[\w./:,@=+\[\]-]+")
 
 
 class Values(msgspec.Struct, frozen=True, kw_only=True):
@@ -48,7 +49,8 @@ class Values(msgspec.Struct, frozen=True, kw_only=True):
         """The value of each ``@NAME@``.
 
         Raises:
-            UsageError: a value has characters that a shell or YAML would read as something else.
+            UsageError: a value is empty, or has characters that a shell or YAML would read as something
+                else; or the prefix is none that a system can have.
         """
         urls = [part for url in self.model_urls for part in ("--model-url", url)]
         values = {
@@ -66,16 +68,19 @@ class Values(msgspec.Struct, frozen=True, kw_only=True):
             "PREFIX": self.prefix,
             "PYTHON": f"{sys.version_info.major}.{sys.version_info.minor}",
         }
-        for value in (
-            self.image,
-            self.package,
-            *self.environments,
-            self.model,
-            *self.model_urls,
-            self.prefix,
-        ):
+        given = {
+            "image": (self.image,),
+            "package": (self.package,),
+            "environment": self.environments,
+            "model": (self.model,),
+            "model-url": self.model_urls,
+        }
+        for option, value in ((option, value) for option, several in given.items() for value in several):
             if not _SAFE.fullmatch(value):
-                raise UsageError(f"{value!r}: letters, digits and ./:,@=+[]-_ only")
+                raise UsageError(f"--{option} {value!r}: letters, digits and ./:,@=+[]-_ only, at least one")
+        if not (values["MODEL_PROVIDER"] and values["MODEL_NAME"]):
+            raise UsageError(f"--model {self.model}: it is PROVIDER/NAME, such as openai/Qwen/Qwen3-4B")
+        Names(self.prefix)
         return values
 
 

@@ -9,9 +9,10 @@ from __future__ import annotations
 import os
 import secrets
 import shutil
+import signal
 import subprocess
 from collections.abc import Generator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -64,6 +65,13 @@ class Cluster:
         """Remove the namespaces; links go with them."""
         for space in (*map(self._space, self.hosts), self._switch):
             subprocess.run(["ip", "netns", "del", space], check=False, capture_output=True)
+
+    def kill(self, host: str) -> None:
+        """End all processes of a host at once, as a loss of power does."""
+        command = ["ip", "netns", "pids", self._space(host)]
+        for process in subprocess.run(command, capture_output=True, text=True, check=True).stdout.split():
+            with suppress(ProcessLookupError):
+                os.kill(int(process), signal.SIGKILL)
 
     def cut(self, host: str) -> None:
         """Take a host's link down: what is sent is lost, and no connection is told."""

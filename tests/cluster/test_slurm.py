@@ -135,6 +135,54 @@ def test_an_engine_is_a_step_with_the_gpus_of_the_job(tmp_path: Path) -> None:
     assert (tmp_path / "seen").read_text() == "0,1\n"
 
 
+def test_a_system_whose_broker_cannot_start_is_a_failed_job(tmp_path: Path) -> None:
+    write("slurm", tmp_path, Values(environments=(NAME,)))
+    with (
+        cluster(tmp_path, "head", "n0") as hosts,
+        slurm(hosts, tmp_path / "slurm", GYM_BROKER=str(tmp_path / "gym-broker"), GYM=SCRIPT) as jobs,
+    ):
+        server = subprocess.Popen(hosts.command("n0", sys.executable, "-m", "http.server", "4222"))
+        try:
+            until(lambda: bool(hosts.run("n0", "ss", "--no-header", "--listening", "--tcp", "sport", "4222")))
+            jobs.run("sbatch", str(tmp_path / "system.sbatch"))
+            until(lambda: "JobState=FAILED" in jobs.run("scontrol", "show", "job", "1"))
+        finally:
+            server.kill()
+            server.wait()
+        said = (tmp_path / "slurm" / "gym-system-1.log").read_text()
+    assert "address already in use" in said
+
+
+def test_a_system_goes_on_without_the_node_of_an_agent(tmp_path: Path) -> None:
+    values = Values(
+        environments=(NAME,), model="openai/stub", model_urls=("http://head:8000/v1",), concurrency=SLOTS
+    )
+    write("slurm", tmp_path, values)
+    rows = tmp_path / "rows.jsonl"
+    rows.write_bytes(b"".join(re.sub(rb"\n", b" ", ROW) % index + b"\n" for index in range(ROLLOUTS // 2)))
+    with (
+        cluster(tmp_path, "head", "n0", "n1") as hosts,
+        slurm(hosts, tmp_path / "slurm", GYM=SCRIPT, GYM_BROKER=str(tmp_path / "gym-broker")) as jobs,
+    ):
+        serving = (*COMMAND, "--host", "0.0.0.0", "--port", "8000", "--latency-s", "0.3")
+        engine = subprocess.Popen(hosts.command("head", *serving), stdout=subprocess.DEVNULL)
+        try:
+            system = System(jobs, tmp_path)
+            jobs.run("sbatch", "--nodes=2", str(tmp_path / "system.sbatch"))
+            until(lambda: len(system.agents()) == 2)
+            run = system.ask("publish", str(rows), "--environment", NAME).split()[-1]
+            until(lambda: system.agents() == [SLOTS] * 2)
+            hosts.kill("n1")
+            jobs.run("scontrol", "update", "nodename=n1", "state=down", "reason=lost")
+            system.ask("collect", run, "-o", str(tmp_path / "out.jsonl"))
+            assert jobs.jobs("gym-system") == ["1"]
+        finally:
+            engine.kill()
+            engine.wait()
+    made = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
+    assert len({row["_gym"]["rollout_id"] for row in made}) == len(made) == ROLLOUTS // 2
+
+
 def test_the_autoscaler_looks_after_its_own_jobs_only(tmp_path: Path) -> None:
     values = Values(
         environments=(NAME,), model="openai/stub", model_urls=("http://n0:8000/v1",), concurrency=SLOTS

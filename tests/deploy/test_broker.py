@@ -24,7 +24,7 @@ from gym_runtime import connect
 from gym_runtime.bus import nats
 from gym_runtime.bus.identity import Join, read_join, read_keys, write_join
 from gym_runtime.client import Client, make_pools
-from gym_runtime.errors import BrokerError, NotThereYet, UsageError
+from gym_runtime.errors import BrokerError, ConnectionLost, NotThereYet, UsageError
 from gym_runtime.messages.outcomes import Completed
 from gym_runtime.messages.rollout_settings import RolloutSettings
 from gym_runtime.system.spec import SystemSpec
@@ -155,6 +155,34 @@ def test_what_cannot_be_used_is_one_line(tmp_path: Path) -> None:
             configure(BrokerPlan(folder=tmp_path, listen=listen))
     with pytest.raises(UsageError, match="is not among them"):
         configure(BrokerPlan(folder=tmp_path, nodes=("a", "b", "c"), node="d"))
+    for plan in (
+        BrokerPlan(folder=tmp_path / "in", node="../out"),
+        BrokerPlan(folder=tmp_path / "in", hosts=("",)),
+        BrokerPlan(folder=tmp_path / "in", hosts=('a b"',)),
+        BrokerPlan(folder=tmp_path / "in", nodes=("", "a"), node="a"),
+        BrokerPlan(folder=tmp_path / "in", leaf_of=("a\nb",)),
+        BrokerPlan(folder=tmp_path / "in", prefix="a b"),
+        BrokerPlan(folder=tmp_path / "in", prefix=">"),
+    ):
+        with pytest.raises(UsageError, match="letters, digits") as refused:
+            configure(plan)
+        assert "\n" not in refused.value.message
+    assert not (tmp_path / "in").exists()
+
+
+def test_a_worker_says_which_join_file_it_came_with(tmp_path: Path) -> None:
+    join = str(tmp_path / "join" / "agent.join")
+    with serving(tmp_path) as broker:
+        until_ready(broker)
+        command = [SCRIPT, "start", "agent:tool_loop", "--nats", join]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as worker:
+            try:
+                assert worker.stdout is not None
+                while not (line := worker.stdout.readline()).startswith("joined "):
+                    assert line
+            finally:
+                worker.terminate()
+    assert line == f"joined {join}\n"
 
 
 @pytest.mark.parametrize(("kept", "lost"), [("ca.pem", "ca.key"), ("ca.key", "ca.pem")])
@@ -200,6 +228,26 @@ def run_openssl(*arguments: str, cwd: Path) -> str:
 
 
 # -- the broker -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+@pytest.mark.anyio
+@pytest.mark.timeout(60)
+async def test_who_came_by_a_join_file_follows_a_broker_that_moves(tmp_path: Path) -> None:
+    join = str(tmp_path / "join" / "client.join")
+    with ExitStack() as first:
+        broker = first.enter_context(serving(tmp_path, "--host", "127.0.0.1"))
+        await anyio.to_thread.run_sync(until_ready, broker)
+        async with connect(join) as gym:
+            assert not (await gym.status()).workers
+            first.close()
+            # As the next job of Slurm does on another node: the folder is the same, the address is not.
+            with serving(tmp_path, "--host", "127.0.0.1") as moved:
+                await anyio.to_thread.run_sync(until_ready, moved)
+                while True:
+                    with suppress(BrokerError, ConnectionLost):
+                        assert not (await gym.status()).workers
+                        break
 
 
 @pytest.mark.slow

@@ -8,6 +8,7 @@ import py_compile
 import re
 import runpy
 import shlex
+import signal
 import subprocess
 import sys
 from importlib.resources import files
@@ -79,6 +80,27 @@ def test_values_that_a_shell_would_run_are_refused(tmp_path: Path) -> None:
             write("slurm", tmp_path, Values(model=value))
 
 
+@pytest.mark.parametrize(
+    ("option", "value", "said"),
+    [
+        ("environment", "mcqa,", "--environment '': letters"),
+        ("image", "", "--image '': letters"),
+        ("model", "", "--model '': letters"),
+        ("model", "policy", "--model policy: it is PROVIDER/NAME"),
+        ("model", "openai/", "--model openai/: it is PROVIDER/NAME"),
+        ("prefix", "", "prefix '': tokens of letters"),
+        ("prefix", "lab/1", "prefix 'lab/1': tokens of letters"),
+    ],
+)
+def test_values_with_which_no_system_starts_are_refused(
+    option: str, value: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["deploy", "init", "slurm", "--dir", str(tmp_path / "jobs"), f"--{option}", value]) == 2
+    complaint = capsys.readouterr().err
+    assert (said in complaint, complaint.count("\n")) == (True, 1)
+    assert not (tmp_path / "jobs").exists()
+
+
 def test_services_start_commands_that_exist(tmp_path: Path) -> None:
     write("systemd", tmp_path, VALUES)
     for path in tmp_path.glob("*.service"):
@@ -127,6 +149,32 @@ def test_jobs_are_scripts_that_bash_reads(tmp_path: Path) -> None:
     assert (autoscale["JOBS"], autoscale["SLOTS"]) == ("lab-autoscaled", "64")
     assert [wanted(demand, 64, 64, 0, 4) for demand in (0, 64, 65, 128, 129, 10_000)] == [0, 0, 1, 1, 2, 4]
     assert wanted(0, 64, 64, 2, 4) == 2
+
+
+def test_the_job_of_a_system_ends_with_its_broker(tmp_path: Path) -> None:
+    write("slurm", tmp_path, VALUES)
+    # The workers stay, as those that wait for a broker do.
+    commands = {"scontrol": "echo n0", "srun": 'case "$*" in *" broker "*) exit 2;; esac; exec sleep 600'}
+    for name, does in commands.items():
+        (tmp_path / name).write_text(f"#!/bin/sh\n{does}\n")
+        (tmp_path / name).chmod(0o755)
+    variables = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}", "SLURM_JOB_NODELIST": "n0"}
+    job = subprocess.Popen(["bash", "system.sbatch"], cwd=tmp_path, env=variables, start_new_session=True)
+    try:
+        assert job.wait() == 2
+    finally:
+        os.killpg(job.pid, signal.SIGKILL)
+        job.wait()
+
+
+@pytest.mark.parametrize("numbers", [(), ("1",), ("0", "many"), ("0", "8", "9")])
+def test_the_autoscaler_says_what_it_takes(numbers: tuple[str, ...], tmp_path: Path) -> None:
+    write("slurm", tmp_path, VALUES)
+    done = subprocess.run(
+        [sys.executable, "autoscale.py", *numbers], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    said = "python autoscale.py LEAST MOST: two numbers of jobs, such as 0 8\n"
+    assert (done.returncode, done.stderr) == (1, said)
 
 
 def test_the_autoscaler_goes_on_when_a_command_of_slurm_fails(tmp_path: Path) -> None:

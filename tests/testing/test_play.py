@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 from pathlib import Path
 
 import anyio
@@ -111,6 +112,13 @@ def test_rows_and_the_file_of_golds_are_checked_before_anything_is_played(tmp_pa
         play(NAME, record=tmp_path / "nowhere" / "golds.jsonl")
     with pytest.raises(UsageError, match="choose another --record"):
         play(NAME, record=tmp_path)
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(UsageError, match="choose another --record"):
+        play(NAME, record=tmp_path / "pipe")
+    other = {"responses_create_params": {"input": "x"}, "expected_answer": "y"}
+    rows.write_text(json.dumps({**other, "agent_ref": {"name": "string_match"}}))
+    with pytest.raises(UsageError, match=f"the row is of 'string_match', not of '{NAME}'"):
+        play(NAME, input=rows)
 
 
 def test_only_what_scores_is_recorded_and_replaces_an_earlier_gold(

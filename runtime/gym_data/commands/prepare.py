@@ -9,7 +9,17 @@ from typing import Annotated, Any, Literal, TypeVar, get_args
 import msgspec
 from cyclopts import Parameter
 from gym_runtime import assets as cache
-from gym_runtime.cli import AT_LEAST_ONE, DATA, FLAT, AsJson, Output, note_names, shown_name, terminal
+from gym_runtime.cli import (
+    AT_LEAST_ONE,
+    DATA,
+    FLAT,
+    AsJson,
+    Output,
+    note_names,
+    shown_name,
+    terminable,
+    terminal,
+)
 from gym_runtime.environment import Split, catalogue
 from gym_runtime.errors import UNREADABLE, UsageError
 from gym_runtime.files import read_prompt
@@ -46,7 +56,7 @@ class PrepareOptions:
     split: tuple[str, ...] = ()
     output: Output = None
     source: Literal["huggingface", "file", "generate"] | None = None
-    input_file: Annotated[tuple[str, ...], Parameter(name=["--input", "-i"])] = ()
+    input_file: Annotated[tuple[str, ...], Parameter(name=["--input", "-i"], allow_leading_hyphen=True)] = ()
     prompt: Path | None = None
     weight: tuple[str, ...] = ()
     repeats: tuple[str, ...] = ()
@@ -101,7 +111,7 @@ def prepare(*names: str, options: Annotated[PrepareOptions, FLAT] = PREPARE) -> 
         skip_unknown=options.skip_unknown,
     )
     settings = {key: _value(text) for key, text in (_pair(given, "--set") for given in options.settings)}
-    with Collation(recipe, terminal.downloading, note_names) as collation:
+    with terminable(), Collation(recipe, terminal.downloading, note_names) as collation:
         for split in splits:
             wanted = [
                 Wanted(
@@ -117,7 +127,8 @@ def prepare(*names: str, options: Annotated[PrepareOptions, FLAT] = PREPARE) -> 
                 for name in names
             ]
             if settings and sum(one.choose() == "generate" for one in wanted) != 1:
-                raise UsageError("--set is for one environment that generates rows; prepare it alone")
+                what = "--set is for one environment that generates rows"
+                raise UsageError(f"{what}; prepare it alone, with --source generate")
             collation.check(split, wanted)
         _show([collation.write(split) for split in splits], as_json=options.json)
     return 0

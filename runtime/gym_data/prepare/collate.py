@@ -57,13 +57,17 @@ class PreparedPart(msgspec.Struct, kw_only=True):
         """Compute the metrics of the source.
 
         Raises:
-            UsageError: they differ from its stored metrics.
+            UsageError: they differ from its stored metrics; or a row has a number that no double holds.
         """
         if self.dataset is None:
             return
         counted = DataMetrics()
-        for row in self.dataset.read():
-            counted.add(finished(row))
+        for index, row in enumerate(self.dataset.read()):
+            try:
+                counted.add(finished(row))
+            except msgspec.ValidationError as error:  # 1e999 in a field that the environment does not know
+                what = f"{self.dataset.locate(index)}: {error}; write the number as a text, or leave it out"
+                raise UsageError(what) from None
         self.metrics = {**self.wanted.describe(repeats), **counted.document()}
         if not overwrite_conflicts:
             own = metrics_of(self.source)
@@ -72,14 +76,14 @@ class PreparedPart(msgspec.Struct, kw_only=True):
                 refuse_conflict(metrics_of(self.stored), self.metrics, own=own)
 
     def write(self) -> None:
-        """Write the source's files.
+        """Write the source's files: the metrics first, because rows without metrics are not replaced.
 
         Raises:
             UsageError: the disk is full or broken.
         """
         if self.dataset is not None:
-            write_whole(rows_of(self.source), (finished(row) + b"\n" for row in self.dataset.read()))
             write_metrics(metrics_of(self.source), self.metrics)
+            write_whole(rows_of(self.source), (finished(row) + b"\n" for row in self.dataset.read()))
 
 
 def finished(row: Row) -> bytes:
@@ -263,7 +267,7 @@ class Collation:
         try:
             output.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise UsageError(f"cannot create {output}: {error.strerror}") from None
+            raise UsageError(f"cannot create {output}: {error.strerror}; choose another -o") from None
         self._origins = Origins(output / "sources.json")
         self._folder = Path(self._stack.enter_context(TemporaryDirectory(prefix="gym-runtime-")))
         return self
@@ -344,12 +348,12 @@ class Collation:
                     yield line + b"\n"
             if not recipe.overwrite_conflicts:
                 refuse_conflict(metrics_path, metrics.document())
+            write_metrics(metrics_path, metrics.document())  # first: rows without metrics are not replaced
 
         with Lock(output):
             for part in checked.parts:
                 part.write()
             write_whole(output, lines())
-            write_metrics(metrics_path, metrics.document())
             self._origins.record(split, [part.entry for part in checked.parts])
         return Prepared(
             split=split,

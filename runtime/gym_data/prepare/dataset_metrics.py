@@ -151,7 +151,8 @@ def refuse_conflict(path: Path, document: Mapping[str, Any], *, own: Path | None
     try:
         stored = _decode_fields(path.read_bytes())
     except (OSError, *UNREADABLE) as error:
-        raise UsageError(f"cannot read the stored metrics {path}: {error}") from None
+        remedy = "pass --overwrite-metrics-conflicts to replace them"
+        raise UsageError(f"cannot read the stored metrics {path}: {error}; {remedy}") from None
     found = list(differences(_measured(stored), _measured(document)))
     if found:
         conflict = conflict_path(own or path)

@@ -7,6 +7,7 @@ files. The three are read when they are used.
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Callable
 from importlib.metadata import PackageNotFoundError, distribution
@@ -47,6 +48,7 @@ def fetch(source: DatasetSource, *, commit: str | None = None, report: Report | 
             "downloading needs the package 'huggingface-hub', which is not installed: "
             'pip install "gym-runtime[prepare]"'
         ) from error
+    logging.getLogger("huggingface_hub").handlers.clear()  # the root's handler has each line already
     revision = commit or source.revision
     where = f"{source.file} of {source.repo_id} at {revision}"
     try:
@@ -71,8 +73,10 @@ def fetch(source: DatasetSource, *, commit: str | None = None, report: Report | 
     except errors.RevisionNotFoundError as error:
         raise UsageError(f"{where}: there is no such revision") from error
     except errors.LocalEntryNotFoundError as error:
-        cause = error.__cause__ or error
-        raise UsageError(f"{where}: the hub cannot be reached, and the file is not here: {cause}") from error
+        cause, remedy = error.__cause__ or error, "set HF_ENDPOINT to a mirror, or pass --input FILE"
+        raise UsageError(
+            f"{where}: the hub cannot be reached, and the file is not here: {cause}; {remedy}"
+        ) from error
     except errors.EntryNotFoundError as error:
         raise UsageError(f"{where}: there is no such file") from error
     except (OSError, ValueError, *_broken_connection()) as error:

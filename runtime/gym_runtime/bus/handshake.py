@@ -79,10 +79,16 @@ class Servers:
     def __init__(self, urls: Iterable[str], default_port: int = 4222) -> None:
         self._known: list[Server] = []
         self.current: Server | None = None
+        self.add(urls, default_port)
+
+    def add(self, urls: Iterable[str], default_port: int = 4222) -> None:
+        """Those of these that are not known yet."""
+        known = {(server.host, server.port) for server in self._known}
         for url in urls:
             parts = urlsplit(url)
-            host = parts.hostname or ""
-            self._known.append(Server(host, parts.port or default_port, parts.scheme == "tls", host))
+            host, port = parts.hostname or "", parts.port or default_port
+            if (host, port) not in known:
+                self._known.append(Server(host, port, parts.scheme == "tls", host))
 
     def next(self) -> Server:
         """The server that failed least, rather another than the one just lost; the choice is random."""

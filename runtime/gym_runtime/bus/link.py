@@ -27,7 +27,7 @@ import re
 import secrets
 import socket
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -86,6 +86,7 @@ class Link:
     Args:
         inbox: the root of our reply subjects.
         far: at a leaf of another site, what counts is how far the other site's broker is.
+        moved: asked before each reconnection: URLs that may be new.
 
     Attributes:
         traffic: what has passed, over all connections to the broker.
@@ -105,9 +106,10 @@ class Link:
         role: str = "client",
         tls: ssl.SSLContext | None = None,
         far: bool = False,
+        moved: Callable[[], Iterable[str]] = tuple,
     ) -> None:
         self._loop = asyncio.get_running_loop()
-        self._where, self._far = where, far
+        self._where, self._far, self._moved = where, far, moved
         self._dialler = Dialler(where=where, name=name, credentials=credentials, role=role, tls=tls)
         self._servers = Servers(where.urls)
         self._info = Info()
@@ -301,6 +303,7 @@ class Link:
         while True:
             await backoff.wait()
             try:
+                self._servers.add(self._moved())
                 return await self._connect()
             # Each restart of a broker causes this. A refusal is a warning, because a person may have to act.
             except OSError as error:

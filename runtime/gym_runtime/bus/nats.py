@@ -325,10 +325,12 @@ async def connect(
     """
     names = Names(prefix)
     given = [url] if isinstance(url, str) else list(url)
+    moved: Callable[[], Sequence[str]] = tuple
     if len(given) == 1 and names_file(given[0]):
-        join = read_join(Path(given[0]))
+        file = Path(given[0])
+        join = read_join(file)
         # The file itself serves as the credentials: its key is in the same block as in .creds files.
-        where, credentials, tls = parse(join.urls), Path(given[0]), join.trust()
+        where, credentials, tls, moved = parse(join.urls), file, join.trust(), lambda: read_join(file).urls
     else:
         where = parse(url)
         credentials = credentials or credentials_for(where)
@@ -342,6 +344,7 @@ async def connect(
         role=role,
         tls=tls or trust(),
         far=far,
+        moved=moved,
     )
     failure: Exception | None = None
     await link.dial()

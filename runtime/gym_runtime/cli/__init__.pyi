@@ -1,5 +1,6 @@
 from . import formatting as formatting
 from . import terminal as terminal
+from .interruption import terminable as terminable
 from .models import fetch_weights as fetch_weights
 from .models import parse_roles as parse_roles
 from .options import AT_LEAST_ONE as AT_LEAST_ONE

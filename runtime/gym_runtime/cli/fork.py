@@ -54,6 +54,8 @@ def fork(
 
     if options.input is not None:
         raise UsageError("fork runs one row, which it makes itself: leave --input out")
+    if options.rollouts.repeats:
+        raise UsageError("fork makes --times rollouts: leave --repeats out")
     stored = stored_rollout(rollout, environment)
     sampling = options.rollouts.sampling
     told = tool_output and _outputs(tool_output, answered_calls(stored.line, stored.turn))
@@ -65,6 +67,8 @@ def fork(
     OutputFiles.beside(output).refuse_inputs(stored.path)
     if rows.resolve() == stored.path.resolve():
         raise UsageError(f"{rows} would be read and written; choose another -o")
+    if rows.exists() and not output.exists() and not options.overwrite:
+        raise UsageError(f"{rows}, where the forked row goes, exists; choose another -o, or --overwrite it")
     asked = replace(
         _with_agent(options.rollouts, stored),
         repeats=(str(times),),

@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from rich.table import Table
 
 from gym_runtime import logs
-from gym_runtime.bus.identity import without_credentials
+from gym_runtime.bus.identity import names_file, without_credentials
 from gym_runtime.bus.nats import connect
 from gym_runtime.cli import formatting, terminal
 from gym_runtime.cli.config import PoolConfig, load_config
@@ -415,7 +415,8 @@ def show_ready(running: System, system: SystemSpec) -> None:
     console.print(table)
     console.print()
     if system.nats:
-        console.print(f"joined {', '.join(map(without_credentials, system.nats))}", soft_wrap=True)
+        where = (url if names_file(url) else without_credentials(url) for url in system.nats)
+        console.print(f"joined {', '.join(where)}", soft_wrap=True)
     else:
         console.print("ready; to join from this machine:", style="bold")
         console.print(f"export GYM_NATS_URL={running.url}", soft_wrap=True)

@@ -96,7 +96,8 @@ def _require_writable(path: Path) -> None:
     folder = path.parent
     if not folder.is_dir():
         raise UsageError(f"cannot write {path}: there is no folder {folder}")
-    if path.is_dir() or not os.access(folder, os.W_OK) or (path.exists() and not os.access(path, os.W_OK)):
+    usable = not path.exists() or (path.is_file() and os.access(path, os.W_OK))
+    if not usable or not os.access(folder, os.W_OK):
         raise UsageError(f"cannot write {path}: choose another --record")
 
 
@@ -111,7 +112,10 @@ def _row(environment: str, path: Path, number: int) -> bytes:
         raise UsageError(f"{path} has no row {number}")
     # The other lines are left out, not checked; blank ones in their place keep the line's number.
     content = b"\n" * (number - 1) + found
-    Dataset(msgspec.structs.replace(source, content=content), adopt=True, prompt=None).close()
+    with Dataset(msgspec.structs.replace(source, content=content), adopt=True, prompt=None) as dataset:
+        (named,) = dataset.environments
+    if named != catalogue.environment(environment).name:
+        raise UsageError(f"{path}:{number}: the row is of '{named}', not of '{environment}'; play that one")
     return found
 
 

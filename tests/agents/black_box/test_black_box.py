@@ -190,6 +190,19 @@ async def test_a_command_that_is_none(said: str, complaint: str, monkeypatch: py
     assert_matches(complaint, record.outcome.fault.message)
 
 
+@pytest.mark.parametrize("given", ["python harness.py", ("python", 3)])
+async def test_a_command_in_a_module_is_a_list_of_strings(given: Any) -> None:
+    class Mistaken(BlackBox):
+        command = given
+
+    record = await play(Mistaken(), Engine(answer("done")))
+    assert isinstance(record.outcome, Failed)
+    assert record.outcome.fault.kind == "usage"
+    assert_matches(
+        "the agent's command must be a list of strings, not .*python", record.outcome.fault.message
+    )
+
+
 def assert_matches(pattern: str, text: str) -> None:
     assert re.search(pattern, text, re.DOTALL), text
 

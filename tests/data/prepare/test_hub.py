@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 
 import msgspec
@@ -24,6 +25,14 @@ def test_a_file_is_fetched_once_and_its_commit_is_known(hub: StubHub) -> None:
     assert seen[-1] == (len(CONTENT), len(CONTENT))
     assert real.fetch(SOURCE) == found
     assert [one.method for one in hub.requests if "/resolve/" in one.path] == ["HEAD", "GET", "HEAD"]
+
+
+def test_lines_of_the_library_are_not_shown_twice(hub: StubHub) -> None:
+    hub.commit("someone/numbers", {"data/train.jsonl": CONTENT})
+    library = logging.getLogger("huggingface_hub")
+    library.addHandler(logging.StreamHandler())  # as the library does when it is imported
+    real.fetch(SOURCE)
+    assert (library.handlers, library.propagate) == ([], True)
 
 
 def test_a_branch_that_moved_gives_what_it_was_where_a_commit_is_named(hub: StubHub) -> None:
@@ -87,7 +96,8 @@ def test_a_server_that_is_no_hub_is_one_line(hub: StubHub) -> None:
     hub.commit("someone/numbers", {"data/train.jsonl": CONTENT})
     hub.names_commits = False
     with pytest.raises(
-        UsageError, match=r"the hub cannot be reached, and the file is not here: .*HF_ENDPOINT"
+        UsageError,
+        match=r"the hub cannot be reached, and the file is not here: .*; set HF_ENDPOINT to a mirror",
     ):
         real.fetch(SOURCE)
 

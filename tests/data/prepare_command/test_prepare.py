@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import io
 import json
+import os
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
+import pytest
 from data.prepare_command.prepared import APPLES_REF, Prepare, Write, read, row
 from gym_runtime.files.dataset import open_dataset
 
@@ -67,3 +73,46 @@ def test_every_bad_row_is_named_and_nothing_is_written(prepare: Prepare, write: 
     assert lines[3] == "pears.jsonl:1: the row is of 'apples_env', not of 'pears_env'"
     assert len(lines) == 4
     assert not Path("out").exists()
+
+
+def test_a_number_that_no_double_holds_is_named_by_its_line(prepare: Prepare, write: Write) -> None:
+    write("in.jsonl", [row(1), '{"responses_create_params": {"input": "x"}, "number": 2, "more": 1e999}'])
+    status, said = prepare("apples_env", "-i", "in.jsonl", "-o", "out")
+    assert status == 2
+    assert said.startswith("gym-runtime: in.jsonl:2: Number out of range")
+    assert said.count("\n") == 1
+
+
+def test_rows_come_on_standard_input(prepare: Prepare, write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(json.dumps(row(1)).encode())))
+    assert prepare("apples_env", "-i", "-", "-o", "out")[0] == 0
+    assert [one["number"] for one in read("out/train.jsonl")] == [1]
+
+
+@pytest.mark.parametrize("metrics", ["out/train_metrics.json", "out/apples_env_train_metrics.json"])
+def test_what_could_not_be_written_whole_is_prepared_again(
+    metrics: str, prepare: Prepare, write: Write
+) -> None:
+    write("in.jsonl", [row(1)])
+    Path(metrics).mkdir(parents=True)
+    asked = ["apples_env", "-i", "in.jsonl", "-o", "out"]
+    assert prepare(*asked)[1].endswith("pass --overwrite-metrics-conflicts to replace them\n")
+    assert prepare(*asked, "--overwrite-metrics-conflicts")[0] != 0
+    Path(metrics).rmdir()
+    assert prepare(*asked)[0] == 0
+
+
+def test_sigterm_leaves_no_draft(environment_folder: Path, write: Write, tmp_path: Path) -> None:
+    write("in.jsonl", [row(1)])
+    os.mkfifo("endless.jsonl")
+    (tmp_path / "temporary").mkdir()
+    command = [sys.executable, "-m", "gym_runtime.cli.main", "prepare", "apples_env", "-i", "endless.jsonl"]
+    environment = {**os.environ, "TMPDIR": str(tmp_path / "temporary")}
+    with (
+        subprocess.Popen([*command, "-o", "out"], env=environment) as prepares,
+        open("endless.jsonl", "wb"),  # opens when the command reads it
+    ):
+        prepares.send_signal(signal.SIGTERM)
+        assert prepares.wait() == 130
+    assert not Path("out").exists()
+    assert not list((tmp_path / "temporary").iterdir())

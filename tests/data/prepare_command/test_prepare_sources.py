@@ -215,14 +215,14 @@ MISTAKES = {
     "apples_env --source file": "--input FILE",
     "apples_env --source generate": "--size N",
     "apples_env --source generate --size 2 --set strat=1": "did you mean 'start'?",
-    "apples_env -i in.jsonl --set start=1": "prepare it alone",
+    "apples_env -i in.jsonl --set start=1": "prepare it alone, with --source generate",
     "mcqa --source generate --size 2": "cannot generate",
     "arc_agi": "--input FILE",
     "calendar:v3": "it has 'v2'",
     "apples_env -i in.jsonl --prompt missing.yaml": "missing.yaml",
     "apples_env -i out/train.jsonl -o out": "read and written",
     "apples_env -i in.jsonl -o out": "was not prepared here",
-    "apples_env -i in.jsonl -o in.jsonl": "cannot create in.jsonl",
+    "apples_env -i in.jsonl -o in.jsonl": "cannot create in.jsonl: File exists; choose another -o",
 }
 
 

@@ -110,6 +110,22 @@ def test_a_fork_never_writes_over_its_source(stored: Path) -> None:
         assert "calls.jsonl would be read and written; choose another -o" in said
 
 
+def test_a_fork_keeps_what_is_where_its_row_goes(stored: Path, tmp_path: Path) -> None:
+    kept = tmp_path / "f_fork.jsonl"
+    kept.write_text("kept")
+    command = ("fork", f"{stored / 'calls.jsonl'}:0@1", *MODEL, "-o", "f.jsonl")
+    status, said = gym(tmp_path, *command)
+    assert (status, kept.read_text()) == (2, "kept")
+    assert "f_fork.jsonl, where the forked row goes, exists; choose another -o, or --overwrite it" in said
+    assert gym(tmp_path, *command, "--overwrite")[0] == 0
+    assert len(rows(kept)) == 1
+
+
+def test_times_says_how_many_forks_there_are(stored: Path) -> None:
+    status, said = gym(stored, "fork", "calls.jsonl:0@1", *MODEL, "--repeats", "3", "--dry-run")
+    assert (status, said) == (2, "gym-runtime: fork makes --times rollouts: leave --repeats out\n")
+
+
 def test_an_object_may_be_what_a_tool_answered(stored: Path, tmp_path: Path) -> None:
     (row,) = rows(stored / "calls.jsonl")
     (call_id,) = (item["call_id"] for item in row["response"]["output"] if item["type"] == "function_call")

@@ -3,7 +3,7 @@
 #   helm install RELEASE ./chart
 # RELEASE-broker is for the brokers only; each RELEASE-ROLE has the join file of one role.
 set -eu
-release=$1 brokers=${2:-1}
+release=${1:?make-secrets.sh RELEASE [BROKERS]} brokers=${2:-1}
 keys=$(mktemp -d)
 trap 'rm -rf "$keys"' EXIT
 nodes=$(seq -s, -f "$release-broker-%.0f.$release-broker" 0 $((brokers - 1)))

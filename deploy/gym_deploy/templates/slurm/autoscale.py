@@ -68,4 +68,8 @@ def main(least: int, most: int) -> None:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), int(sys.argv[2]))
+    try:
+        fewest, most = map(int, sys.argv[1:])
+    except ValueError:
+        sys.exit("python autoscale.py LEAST MOST: two numbers of jobs, such as 0 8")
+    main(fewest, most)
