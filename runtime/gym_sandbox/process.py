@@ -192,12 +192,20 @@ class Isolated(Bounded):
             return uncounted_sockets.excess(first, self._limits.memory_bytes)
         return excess
 
+    def _kill_all(self) -> None:
+        if (first := self.first()) is None:
+            super()._kill_all()
+            return
+        # The kernel kills all other processes of a pid namespace with its first one.
+        for process in (first, self.pid):
+            with suppress(ProcessLookupError):
+                os.kill(process, signal.SIGKILL)
+
     async def end(self) -> None:
         # Looked up before the kill, after which `/proc` may not have it.
         first = self.first()
         self.kill()
         if first is not None:
-            # The kernel kills all other processes of a pid namespace with its first one.
             with suppress(ProcessLookupError):
                 os.kill(first, signal.SIGKILL)
             with anyio.move_on_after(KILL_LIMIT_S, shield=True):

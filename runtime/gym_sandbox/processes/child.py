@@ -189,7 +189,10 @@ class Child:
     def kill(self) -> None:
         """Kill it and its descendants, without waiting for their end."""
         if self._popen.poll() is None:
-            tree.kill(self.pid)
+            self._kill_all()
+
+    def _kill_all(self) -> None:
+        tree.kill(self.pid)
 
     async def end(self) -> None:
         """Kill it and its descendants and wait for its end, also during a cancellation. Repeatable."""
