@@ -102,7 +102,8 @@ def main() -> None:
             for name in found[before][0]
         }
         for name, (old, new) in costs.items():
-            ratios.setdefault(name, []).append(new / old)
+            if old:  # the supervisor may have had nothing to do
+                ratios.setdefault(name, []).append(new / old)
         print(
             ", ".join(f"{name} {old:.0f} and {new:.0f} µs" for name, (old, new) in costs.items()), flush=True
         )
