@@ -50,7 +50,7 @@ class Values(msgspec.Struct, frozen=True, kw_only=True):
 
         Raises:
             UsageError: a value is empty, or has characters that a shell or YAML would read as something
-                else; or the prefix is none that a system can have.
+                else; or no system can have this prefix.
         """
         urls = [part for url in self.model_urls for part in ("--model-url", url)]
         values = {

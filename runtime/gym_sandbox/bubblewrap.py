@@ -180,7 +180,7 @@ def _cover(layers: Layers) -> str | None:
     """What starts bubblewrap where `Layers.above` is at `_LAYERS`, in words of a shell; None: nothing can."""
     if not layers.above:
         return None
-    # A folder may be removed, and made again: it is another one, since what is mounted keeps its number.
+    # A folder that was removed and made again is another one: what is mounted keeps its inode.
     found = os.stat(layers.above)
     return _covered(os.getpid(), layers.above, (found.st_dev, found.st_ino))
 
