@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 from base64 import b64decode
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -86,7 +87,7 @@ async def workplace(
         )
         async with harness_folder(rollout.task.rollout_id) as folder, serving(gateway) as url:
             name = gateway.names.of(rollout.task.rollout_id)
-            environment = {**_environment(rollout, url, f"gym-{name}", folder), **variables}
+            environment = {**_environment(rollout, url, f"gym-{name}", folder), **variables_of(variables)}
             # In the URL, because some harnesses lose a header.
             files = write_files(folder.own, f"{url}/rollouts/{name}/mcp")
             path = os.pathsep.join((folder.own, environment.get("PATH", os.defpath)))
@@ -97,6 +98,39 @@ async def workplace(
         if tools.names:
             rollout.output = with_own_names(rollout.output, tools.names)
         tasks.cancel_scope.cancel()  # calls of tools whose harness has ended
+
+
+def check_harness(command: Sequence[str], variables: Mapping[str, str]) -> None:
+    """Refuse what would fail each rollout, where an agent is made: once, and before any rollout.
+
+    No command at all is refused only by a rollout: a worker may have agents that it is never asked for.
+
+    Raises:
+        UsageError: as `command_of` and `variables_of`; or there is no such program.
+    """
+    path = variables_of(variables).get("PATH")
+    if not command and not os.environ.get(VARIABLE):
+        return
+    program = command_of(command)[0]
+    if shutil.which(program, path=path) is None:
+        where = f"in {os.getcwd()}" if os.sep in program else "in PATH"
+        raise UsageError(
+            f"there is no executable program {program!r} {where}: install it there, or correct the agent's "
+            f"command ({VARIABLE}, or 'command' of its class)"
+        )
+
+
+def variables_of(own: Mapping[str, str]) -> Mapping[str, str]:
+    """An agent's own variables.
+
+    Raises:
+        UsageError: one is no string.
+    """
+    for name, value in dict[str, object](own).items():
+        if not isinstance(value, str):
+            kind = type(value).__name__
+            raise UsageError(f"the agent's variable {name} must be a string, and it is of type {kind}")
+    return own
 
 
 def command_of(own: Sequence[str]) -> list[str]:

@@ -53,7 +53,7 @@ from msgspec import Raw
 from gym_agents._acp_connection import SAID_CHARS, AcpConnection, acp_connection
 from gym_agents._harness_calls import HarnessCalls, HarnessOptions
 from gym_agents._offered_tools import SERVER
-from gym_agents._workplace import Workplace, command_of, filled, prompt_parts, workplace
+from gym_agents._workplace import Workplace, check_harness, command_of, filled, prompt_parts, workplace
 from gym_agents.dialogue import Person
 
 if TYPE_CHECKING:
@@ -134,6 +134,9 @@ class Agent:
     variables: ClassVar[Mapping[str, str]] = {}
     session_meta: ClassVar[Mapping[str, Any]] = {"claudeCode": {"options": {"strictMcpConfig": True}}}
     options: ClassVar[type[Options]] = Options
+
+    def __init__(self) -> None:
+        check_harness(self.command, self.variables)
 
     async def run(self, rollout: Rollout) -> None:
         options = rollout.options(self.options)

@@ -53,7 +53,7 @@ from gym_sandbox.processes import Child, EndOfProcess
 from gym_agents._harness_calls import HarnessCalls
 from gym_agents._harness_calls import HarnessOptions as Options
 from gym_agents._offered_tools import write_images
-from gym_agents._workplace import SIGNALS, command_of, filled, prompt_parts, workplace
+from gym_agents._workplace import SIGNALS, check_harness, command_of, filled, prompt_parts, workplace
 
 LAST_WORDS_BYTES = 2000
 LAST_WORDS_S = 0.5
@@ -66,6 +66,9 @@ class Agent:
     command: ClassVar[Sequence[str]] = ()
     variables: ClassVar[Mapping[str, str]] = {}
     options: ClassVar[type[Options]] = Options
+
+    def __init__(self) -> None:
+        check_harness(self.command, self.variables)
 
     async def run(self, rollout: Rollout) -> None:
         calls = HarnessCalls(rollout, rollout.options(self.options))

@@ -285,7 +285,7 @@ class Environments:
         number, self._sessions = self._sessions, self._sessions + 1
         specs = expand(
             [line(row)],
-            RolloutSettings(roles=dict(self._roles), timeout_s=timeout_s, durability="result"),
+            RolloutSettings(roles=dict(self._roles), repeats=1, timeout_s=timeout_s, durability="result"),
             run=self._sessions_run,
             environment=environment,
             numbering=Numbering(number, apart=True),

@@ -7,6 +7,7 @@ and these over the defaults that the environment declares for the agent that a r
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -97,7 +98,9 @@ def checked_agent(choice: AgentChoice) -> AgentChoice:
     agent, options = choice.name, choice.options
     if not options or not catalogue.exists("agents", agent):
         return choice
-    kind = vars(catalogue.load("agents", agent)).get("Options")
+    # An agent that derives from another one has that one's options, unless its module has its own.
+    modules = (vars(sys.modules[one.__module__]) for one in catalogue.load_class("agents", agent).__mro__)
+    kind = next((module["Options"] for module in modules if "Options" in module), None)
     known = sorted(kind.__struct_fields__) if isinstance(kind, msgspec.StructMeta) else []
     for name in options:
         if name not in known:

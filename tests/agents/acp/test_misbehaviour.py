@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from pathlib import Path
 from typing import Any
 
 import anyio
@@ -176,11 +177,14 @@ except Exception:
     assert time.monotonic() - begun_s < 4.0 * busy()
 
 
-async def test_a_program_that_is_not_there() -> None:
-    agent = type("Agent", (Acp,), {"command": ("/no/such/agent",)})()
+async def test_a_program_that_cannot_be_started(tmp_path: Path) -> None:
+    path = tmp_path / "speaker"
+    path.write_text("#!/no/such/interpreter")
+    path.chmod(0o755)
+    agent = type("Agent", (Acp,), {"command": (str(path),)})()
     outcome, _, _ = await played(agent, Engine(answer("done")))
     assert isinstance(outcome, Failed)
-    assert "/no/such/agent cannot be started" in outcome.fault.message
+    assert f"{path} cannot be started" in outcome.fault.message
 
 
 @pytest.mark.slow

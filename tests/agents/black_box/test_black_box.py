@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import sys
 from pathlib import Path
@@ -10,8 +11,9 @@ from typing import Any
 
 import pytest
 from agents.black_box.harnesses import PLAIN, play, row
+from gym_agents.acp import Agent as Acp
 from gym_agents.black_box import Agent as BlackBox
-from gym_runtime import tracing
+from gym_runtime import UsageError, tracing
 from gym_runtime.messages.calls import ModelAnswer, Tokens
 from gym_runtime.messages.outcomes import Completed, Failed
 from gym_testing.small_system import (
@@ -178,29 +180,43 @@ async def test_a_file_is_named_as_the_worker_has_it(
     assert json.loads(bytes(call.input[0]))["content"] == "weather?"
 
 
+@pytest.mark.parametrize("made", [BlackBox, Acp])
 @pytest.mark.parametrize(
     ("said", "complaint"),
-    [("", "no harness is set.*GYM_HARNESS"), ("python x.py", "JSON list"), ("[1]", "JSON list")],
+    [
+        ("python x.py", "JSON list"),
+        ("[1]", "JSON list"),
+        ('["no-such-program", "x.py"]', "no executable program 'no-such-program' in PATH"),
+        ('["no/such/program"]', f"no executable program 'no/such/program' in {re.escape(os.getcwd())}"),
+    ],
 )
-async def test_a_command_that_is_none(said: str, complaint: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_wrong_command_is_refused_before_any_rollout(
+    made: type[BlackBox | Acp], said: str, complaint: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("GYM_HARNESS", said)
+    with pytest.raises(UsageError, match=f"{complaint}.*GYM_HARNESS|GYM_HARNESS.*{complaint}"):
+        made()
+
+
+async def test_no_command_is_refused_by_a_rollout(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("GYM_HARNESS", raising=False)
     record = await play(BlackBox(), Engine(answer("done")))
     assert isinstance(record.outcome, Failed)
     assert record.outcome.fault.kind == "usage"
-    assert_matches(complaint, record.outcome.fault.message)
+    assert_matches("no harness is set.*GYM_HARNESS", record.outcome.fault.message)
 
 
 @pytest.mark.parametrize("given", ["python harness.py", ("python", 3)])
-async def test_a_command_in_a_module_is_a_list_of_strings(given: Any) -> None:
-    class Mistaken(BlackBox):
-        command = given
+@pytest.mark.parametrize("kind", [BlackBox, Acp])
+def test_a_command_in_a_module_is_a_list_of_strings(given: Any, kind: type[BlackBox | Acp]) -> None:
+    with pytest.raises(UsageError, match=r"the agent's command must be a list of strings, not .*python"):
+        type("Mistaken", (kind,), {"command": given})()
 
-    record = await play(Mistaken(), Engine(answer("done")))
-    assert isinstance(record.outcome, Failed)
-    assert record.outcome.fault.kind == "usage"
-    assert_matches(
-        "the agent's command must be a list of strings, not .*python", record.outcome.fault.message
-    )
+
+@pytest.mark.parametrize("kind", [BlackBox, Acp])
+def test_a_variable_in_a_module_is_a_string(kind: type[BlackBox | Acp]) -> None:
+    with pytest.raises(UsageError, match="variable DEBUG must be a string, and it is of type int"):
+        type("Mistaken", (kind,), {"command": (sys.executable,), "variables": {"DEBUG": 1}})()
 
 
 def assert_matches(pattern: str, text: str) -> None:

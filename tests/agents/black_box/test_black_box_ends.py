@@ -71,11 +71,14 @@ async def test_a_prompt_that_no_argument_can_hold_is_the_rows_fault() -> None:
     assert "cannot hold the prompt: embedded null byte" in record.outcome.fault.message
 
 
-async def test_a_program_that_is_not_there() -> None:
-    agent = type("Agent", (BlackBox,), {"command": ("/no/such/harness",)})()
+async def test_a_program_that_cannot_be_started(tmp_path: Path) -> None:
+    path = tmp_path / "harness"
+    path.write_text("#!/no/such/interpreter")
+    path.chmod(0o755)
+    agent = type("Agent", (BlackBox,), {"command": (str(path),)})()
     record = await play(agent, Engine(answer("done")))
     assert isinstance(record.outcome, Failed)
-    assert "/no/such/harness cannot be started" in record.outcome.fault.message
+    assert f"{path} cannot be started" in record.outcome.fault.message
 
 
 async def test_an_error_of_the_model_ends_it_whatever_the_harness_does(harness: Any) -> None:

@@ -59,6 +59,8 @@ async def judged(task: CountdownTask, reply: Reply, judge: Model) -> Verdict:
 
 
 EPISODE = environment(Environment(resource=Countdown, description="Count."), "countdown_here")
+# As benchmarks have it.
+REPEATED = environment(Environment(resource=Countdown, description="Count.", repeats=8), "repeated_here")
 JUDGED = environment(Environment(resource=judged, roles=("judge",), description="Ask."), "judged_here")
 
 
@@ -66,7 +68,7 @@ JUDGED = environment(Environment(resource=judged, roles=("judge",), description=
 async def served() -> AsyncGenerator[tuple[SmallSystem, Client, ResourceWorker]]:
     """Environments that only the workers know: no module of their names is installed here."""
     async with small_system() as system:
-        worker = await system.add_resource(EPISODE, JUDGED)
+        worker = await system.add_resource(EPISODE, REPEATED, JUDGED)
         yield system, system.client, worker
 
 
@@ -85,6 +87,13 @@ async def test_a_session_is_driven_by_the_caller_and_ends_with_its_context() -> 
         await settled(lambda: not len(here.resource.sessions))
         assert not here.engine.calls.items
         assert await here.gym.runs() == []
+
+
+async def test_a_session_is_of_one_rollout_also_where_a_run_repeats_each_row() -> None:
+    async with served() as (_, client, _):
+        row = {"responses_create_params": {"input": "Count."}, "start": 1}
+        async with client.session(row, environment="repeated_here") as session:
+            assert (await session.step("1")).reward == 0.5
 
 
 async def test_a_session_is_closed_also_when_its_body_raises() -> None:

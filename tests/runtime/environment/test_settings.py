@@ -12,7 +12,7 @@ import pytest
 from gym_runtime import Environment, Reply, Task, Verdict
 from gym_runtime.client import make_pools
 from gym_runtime.environment import catalogue
-from gym_runtime.environment.environment import LoadedEnvironment, with_settings
+from gym_runtime.environment.environment import AgentChoice, LoadedEnvironment, with_settings
 from gym_runtime.environment.settings import checked_agent, filled, require_known
 from gym_runtime.errors import UsageError
 from gym_runtime.files.dataset import open_dataset
@@ -244,6 +244,17 @@ def test_an_environments_options_are_its_agents_and_the_runs_come_first() -> Non
 def test_options_are_checked_before_the_first_rollout(agent: str, options: dict[str, Any], what: str) -> None:
     with pytest.raises(UsageError, match=re.escape(what)):
         made([{}], "example_single_tool_call", agent=agent, agent_options=options)
+
+
+def test_an_agent_that_derives_from_another_has_its_options(tmp_path: Path) -> None:
+    path = tmp_path / "my_codex.py"
+    path.write_text(
+        "from gym_agents.acp import Agent as Acp\n\nclass Agent(Acp):\n    command = ('codex',)\n"
+    )
+    choice = AgentChoice(str(path), {"permissions": "refuse", "on_divergence": "fail"})
+    assert checked_agent(choice) == choice
+    with pytest.raises(UsageError, match="no option 'permission'; did you mean 'permissions'"):
+        checked_agent(AgentChoice(str(path), {"permission": "refuse"}))
 
 
 def test_a_run_starts_the_agents_that_rows_may_name() -> None:
