@@ -1,4 +1,4 @@
-"""A cancellation that the runtime did not ask for is an error of the code that it comes from.
+"""Makes an error of a cancellation that the runtime did not ask for, where an author's code is called.
 
 Code that awaits a task which it has cancelled itself raises `asyncio.CancelledError`. In a task group that
 would end one task in silence, and with it, as anyio has it, all the others. `contained` makes an error of it,

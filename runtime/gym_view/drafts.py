@@ -1,4 +1,4 @@
-"""What an export writes stands under its name when all of it is written, and not before."""
+"""Writes an export beside its place, and gives it its name when all of it is written."""
 
 from __future__ import annotations
 

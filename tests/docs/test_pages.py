@@ -12,6 +12,7 @@ import pytest
 from docs.pages import PAGES, ROOT
 from gym_runtime.messages.metric_names import METRICS, prometheus_name
 
+ARCHITECTURE = ROOT / "docs" / "explanation" / "architecture.md"
 GUARANTEES = ROOT / "docs" / "explanation" / "guarantees.md"
 WALKS = ROOT / "docs" / "explanation" / "walks.md"
 VARIABLES = ROOT / "docs" / "reference" / "environment-variables.md"
@@ -20,6 +21,8 @@ CODE = ("runtime", "agents", "models", "resources", "deploy")
 ROOMS = {path.name for path in (ROOT / "runtime" / "gym_runtime").iterdir() if path.is_dir()}
 PACKAGES = {path.name for path in (ROOT / "runtime").iterdir() if path.is_dir()}
 TOP = {path.name for path in ROOT.iterdir()}
+BENCH = ROOT / "tests" / "bench" / "README.md"
+GUESTS = sorted((ROOT / "runtime").glob("*/README.md"))
 
 
 def spelled(text: str) -> list[str]:
@@ -34,8 +37,12 @@ def spelled(text: str) -> list[str]:
 
 def named_paths(page: Path) -> list[str]:
     """Paths of the repository in a page's code spans; those without a top folder are in the runtime."""
+    return named_paths_in(re.sub(r"^ *```.*?^ *```$", "", page.read_text(), flags=re.MULTILINE | re.DOTALL))
+
+
+def named_paths_in(text: str) -> list[str]:
+    """As `named_paths`, of a text."""
     found: list[str] = []
-    text = re.sub(r"^ *```.*?^ *```$", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
     for span in re.findall(r"`([^`\n]+)`", text):
         path, _, _ = span.partition("::")
         if not re.fullmatch(r"[\w.{},/@-]+", path) or "/" not in path:
@@ -50,12 +57,35 @@ def named_paths(page: Path) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize("page", [*PAGES, SECURITY], ids=lambda page: str(page.relative_to(ROOT)))
+@pytest.mark.parametrize(
+    "page", [*PAGES, SECURITY, BENCH, *GUESTS], ids=lambda page: str(page.relative_to(ROOT))
+)
 def test_paths_exist(page: Path) -> None:
     made = ("results/", "build/", "data/")
     named = [path for path in named_paths(page) if not path.startswith(made) and "NAME" not in path]
     missing = [path for path in named if not (ROOT / path).exists()]
     assert not missing, f"{page.relative_to(ROOT)} names what is not there: {missing}"
+
+
+@pytest.mark.parametrize("page", GUESTS, ids=lambda page: page.parent.name)
+def test_a_guests_page_names_files_that_exist(page: Path) -> None:
+    """Their names begin in the guest's folder, or are those of some file of it."""
+    spans = re.findall(r"`([\w{},/]+\.py)`", page.read_text())
+    files = [path for span in spans if span.partition("/")[0] not in TOP | PACKAGES for path in spelled(span)]
+    assert not [path for path in files if "NAME" not in path and not list(page.parent.rglob(path))]
+
+
+def test_the_map_names_what_its_files_define() -> None:
+    """``a/b.py` (`Name`, `Name.method`)`` in the map of ideas."""
+    missing: list[str] = []
+    for path, names in re.findall(r"`([\w/]+\.py)` \(([^)]*)\)", ARCHITECTURE.read_text()):
+        (full,) = named_paths_in(f"`{path}`")
+        source = (ROOT / full).read_text()
+        for name in re.findall(r"`([\w.]+)`", names):
+            for part in name.split("."):
+                if not re.search(rf"(def |class |^ *){part}\b", source, re.MULTILINE):
+                    missing.append(f"{full}: {name}")
+    assert not missing
 
 
 @pytest.mark.parametrize(

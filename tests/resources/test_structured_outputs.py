@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import msgspec
@@ -118,12 +119,13 @@ async def test_branches_of_any_of_are_as_lax_as_they_are_written() -> None:
 @pytest.mark.parametrize(
     ("kind", "text", "problem"),
     [
-        ("yaml", "city: 0x" + "f" * 100_000 + "\npeople: 1", "$: cannot be validated: Exceeds the limit"),
-        ("yaml", "[" * 30_000, "not yaml: it is nested too deeply"),
+        ("yaml", "city: 0x" + "f" * 100_000 + "\npeople: 1", r"\$: cannot be validated: Exceeds the limit"),
+        # PyYAML's own reader refuses this depth, too, from 6.0.4 on.
+        ("yaml", "[" * 30_000, "not yaml: (it is nested too deeply|.*exceeded maximum nesting depth)"),
         (
             "json",
             '{"city": "", "people": 1, "\\ud800": 2}',
-            "$: Additional properties are not allowed ('\\ud800' was unexpected)",
+            r"\$: Additional properties are not allowed \('\\ud800' was unexpected\)",
         ),
         ("json", "[" * 100_000, "not json within reason"),
         ("json", "9" * 100_000, "not json: Exceeds the limit"),
@@ -132,7 +134,7 @@ async def test_branches_of_any_of_are_as_lax_as_they_are_written() -> None:
 async def test_what_cannot_be_handled_is_worth_nothing(kind: str, text: str, problem: str) -> None:
     verdict = await judge(text, schema_type=kind)
     assert verdict.reward == 0.0
-    assert verdict.fields["problem"].startswith(problem)
+    assert re.match(problem, verdict.fields["problem"], re.DOTALL)
 
 
 @pytest.mark.parametrize(

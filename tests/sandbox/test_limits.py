@@ -81,6 +81,7 @@ async def test_output_is_cut_and_what_is_dropped_costs_no_memory() -> None:
 @pytest.mark.parametrize(
     "code",
     [f"{STUBBORN}\nwhile True: time.sleep(1)", f"{STUBBORN}\nwhile True: pass", f"{DAEMON}\ntime.sleep(60)"],
+    ids=["sleeps", "counts", "leaves a daemon"],
 )
 async def test_who_takes_too_long_is_killed_with_all_its_descendants(code: str) -> None:
     start_s = time.monotonic()

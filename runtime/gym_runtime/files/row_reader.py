@@ -1,4 +1,4 @@
-"""Reading and checking rows.
+"""Reads one row: parses its JSON, keeps its fields as parts of the line, and checks them.
 
 A row is one JSON object with ``responses_create_params`` and the fields that its environment declares. Rows
 of episodes may leave the former out, as NeMo Gym's do: the environment says what the model reads.

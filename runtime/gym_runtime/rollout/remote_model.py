@@ -1,4 +1,4 @@
-"""The envelope of an attempt's requests, and the attempt's model.
+"""An attempt's model, which is sent only what is new; and the envelope of all requests of the attempt.
 
 A rollout asks the worker that answered it last, whose engine has its prefix cached, and sends only the items
 that this worker has not kept. Another worker, or one that has dropped the conversation, gets all items and
