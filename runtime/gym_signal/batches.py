@@ -104,7 +104,7 @@ async def signal_batches(
         given = "seed_repeats" if asked.seed_repeats else "seed: all rollouts would have the same one"
         raise UsageError(f"groups with signal take no {given}; leave the seed to the engine")
     named = made_curriculum(curriculum, len(rows), repeats, draw_seed)
-    stored = StoredCurriculum(named, gym.driver.bus, name) if name else None
+    stored = StoredCurriculum(named, gym.driver.bus, name, rows) if name else None
     if stored is not None:
         await stored.load()
     plan = Plan(

@@ -25,6 +25,7 @@ from typing import Literal, Protocol, get_args
 import msgspec
 from gym_runtime.errors import UsageError
 from gym_runtime.files import has_signal
+from gym_runtime.logs import logger
 
 CurriculumName = Literal["uniform", "filter", "posterior"]
 
@@ -212,6 +213,7 @@ class Posterior(Uniform):
             )
         self._explore, self._prior, self._fade = explore, prior, 0.5 ** (1 / half_life)
         self._lowest, self._range = lowest, highest - lowest
+        self._said = False
 
     def next(self, count: int) -> list[tuple[int, int]]:
         """See `Curriculum.next`. A task is not drawn while a group of it runs."""
@@ -288,7 +290,17 @@ class Posterior(Uniform):
             return
         saved.flat.pop(seen.task, None)
         wins, losses = self._belief(seen.task)
-        shares = [min(1.0, max(0.0, (reward - self._lowest) / self._range)) for reward in seen.rewards]
+        given = [(reward - self._lowest) / self._range for reward in seen.rewards]
+        shares = [min(1.0, max(0.0, share)) for share in given]
+        if shares != given and not self._said:
+            self._said = True
+            outside = next(one for one, share in zip(seen.rewards, given, strict=True) if not 0 <= share <= 1)
+            logger().warning(
+                "the curriculum takes a reward outside its range for the end of the range",
+                task=seen.task,
+                reward=outside,
+                remedy="curriculum=Posterior(len(rows), repeats, lowest=..., highest=...)",
+            )
         won = sum(shares)
         saved.beliefs[seen.task] = (
             wins - self._prior + won,

@@ -6,12 +6,15 @@ that of the last batch, with all groups that have ended since then; what was in 
 
 from __future__ import annotations
 
+import hashlib
+from collections.abc import Sequence
 from typing import TypeVar
 
 import anyio
 import anyio.to_thread
 import msgspec
 from gym_runtime.bus import Bus
+from gym_runtime.client import AnyRow, line
 from gym_runtime.errors import UNREADABLE, UsageError
 from gym_runtime.logs import logger
 from gym_runtime.messages import token
@@ -23,13 +26,14 @@ Kind = TypeVar("Kind")
 
 
 class _Stored(msgspec.Struct, frozen=True):
-    """As it is stored: the state, the number of the last observation that is in it, and the newest version of
-    the weights; -1 where an earlier release has stored it.
+    """As it is stored: the state, the number of the last observation that is in it, the newest version of the
+    weights, and the digest of the rows; -1 and empty where an earlier release has stored it.
     """
 
     state: bytes
     seen: int
     version: int = -1
+    rows: bytes = b""
 
 
 class StoredCurriculum:
@@ -40,10 +44,12 @@ class StoredCurriculum:
 
     Args:
         name: of the training run; two trainers must not use one name at the same time.
+        rows: of the tasks, in their order; empty if they are unknown.
     """
 
-    def __init__(self, curriculum: Curriculum, bus: Bus, name: str) -> None:
+    def __init__(self, curriculum: Curriculum, bus: Bus, name: str, rows: Sequence[AnyRow] = ()) -> None:
         self._curriculum, self._bus = curriculum, bus
+        self._rows = _digest(rows)
         self._subject = f"runs.curriculum.{token(name, 'curriculum')}"
         self._number = self._sequence = 0
         self._waiting: list[tuple[int, Seen]] = []
@@ -72,7 +78,7 @@ class StoredCurriculum:
         self._curriculum.restore(state)
 
     async def load(self) -> None:
-        """Continue from what is stored, if anything is.
+        """Continue from what is stored, if anything is. The log says if it is of other rows, as many.
 
         Raises:
             UsageError: it is the state of another curriculum or of other rows, or cannot be read.
@@ -83,6 +89,13 @@ class StoredCurriculum:
             self._curriculum.restore(stored.state)
             self._number, self._sequence = stored.seen, found[0].sequence
             self._newest = stored.version if stored.version >= 0 else _version_in(stored.state)
+            if stored.rows and self._rows not in (stored.rows, b""):
+                logger().warning(
+                    "the rows are not those with which the curriculum was stored, or stand in another order: "
+                    "what it has seen of a task was seen of the row that stood there",
+                    name=self._subject.rpartition(".")[2],
+                    remedy="give the same rows in the same order, or another name",
+                )
         later = {
             int(one.subject.rpartition(".")[2]): one for one in await self._bus.latest(f"{self._subject}.*")
         }
@@ -119,7 +132,7 @@ class StoredCurriculum:
             self._waiting = [one for one in self._waiting if one[0] > stored]
 
     async def _store_state(self) -> None:
-        stored = _Stored(self._curriculum.state(), self._number, self._newest)
+        stored = _Stored(self._curriculum.state(), self._number, self._newest, self._rows)
         payload = msgspec.msgpack.encode(stored)
         self._tried.append(payload)
         sequence = await self._bus.append(self._subject, payload, expect=self._sequence)
@@ -135,6 +148,13 @@ class StoredCurriculum:
             )
         self._sequence, self._tried = sequence, []
         await self._bus.forget(f"{self._subject}.*")
+
+
+def _digest(rows: Sequence[AnyRow]) -> bytes:
+    found = hashlib.blake2b(digest_size=16)
+    for row in rows:
+        found.update(hashlib.blake2b(line(row), digest_size=16).digest())
+    return found.digest() if rows else b""
 
 
 def _version_in(state: bytes) -> int:

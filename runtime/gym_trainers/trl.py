@@ -125,7 +125,10 @@ class GymSpec:
 
     @property
     def reward_funcs(self) -> Any:
-        """For ``reward_funcs``, alone or in a list: the verifiers' rewards; None for a failed rollout."""
+        """For ``reward_funcs``, alone or in a list: the verifiers' rewards; None for a failed rollout.
+
+        Others in the list have to return None where ``gym_outcome`` is ``failed``, too.
+        """
         return gym_reward
 
     @property

@@ -127,6 +127,18 @@ def test_rewards_of_another_range() -> None:
     assert tasks.chance(0, [-1.0] * 4, 4) < 0.2 < tasks.chance(0, [1.0] * 4, 4)
 
 
+def test_a_reward_outside_the_range_is_told_once(capfd: pytest.CaptureFixture[str]) -> None:
+    tasks = Posterior(2)
+    tasks.observe(Seen(task=0, rewards=[0.0, 1.0]))
+    assert "outside its range" not in "".join(capfd.readouterr())
+    for _ in range(2):
+        tasks.observe(Seen(task=1, rewards=[0.5, 35.0]))
+    said = "".join(capfd.readouterr())
+    assert said.count("outside its range") == 1
+    assert "35.0" in said
+    assert "lowest=..., highest=..." in said
+
+
 def test_of_rewards_between_0_and_1_those_that_vary_most_come_more_often_and_all_come() -> None:
     tasks, chance, counts = Posterior(120), random.Random(6), Counter[int]()
     for version in range(100):

@@ -360,6 +360,14 @@ async def test_another_curriculum_under_the_same_name_is_refused() -> None:
                 raise AssertionError
 
 
+async def test_other_rows_under_the_same_name_are_told(capfd: pytest.CaptureFixture[str]) -> None:
+    async with running() as here:
+        for given, told in ((rows(), False), (rows(), False), (rows()[::-1], True)):
+            async with here.batches(rows=given, name="exp", signal=False) as batches:
+                await batches.next()
+            assert ("the rows are not those" in "".join(capfd.readouterr())) == told
+
+
 async def test_the_state_at_the_broker_is_exact() -> None:
     """All that was observed is there, at any moment and after any crash between two writes."""
     async with running() as here:

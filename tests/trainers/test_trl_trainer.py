@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +35,7 @@ def gym() -> Iterator[Any]:
         yield gym
 
 
-def trainer_of(spec: GymSpec, folder: Path, *, environments: bool = False) -> Any:
+def trainer_of(spec: GymSpec, folder: Path, *, environments: bool = False, beside: Sequence[Any] = ()) -> Any:
     """GRPO of a random model, whose vocabulary holds the numbers that the script calls tokens."""
     from tokenizers import Tokenizer, models, pre_tokenizers
     from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
@@ -72,7 +72,7 @@ def trainer_of(spec: GymSpec, folder: Path, *, environments: bool = False) -> An
     if environments:
         made = {"train_dataset": spec.session_dataset, "environment_factory": spec.environment_factory}
     model = LlamaForCausalLM(shape)
-    return trl.GRPOTrainer(model, spec.reward_funcs, args, processing_class=tokenizer, **made)
+    return trl.GRPOTrainer(model, [spec.reward_funcs, *beside], args, processing_class=tokenizer, **made)
 
 
 @pytest.mark.parametrize("attached", [True, False])
@@ -161,6 +161,25 @@ def test_a_failed_rollout_leaves_its_groups_mean_alone_and_advantages_are_trls(
     assert scored["advantages"].tolist() == pytest.approx(gym_runtime.training.advantages(rewards), abs=1e-5)
     assert scored["advantages"].tolist()[2] == 0.0
     assert trainer._metrics["train"]["reward"][-1] == pytest.approx(2 / 3)
+
+
+def test_a_reward_function_beside_ours_leaves_out_what_failed_by_its_outcome(
+    gym: Any, tmp_path: Path
+) -> None:
+    def short(completions: Any, gym_outcome: list[str], **columns: Any) -> list[float | None]:
+        return [None if one == "failed" else 0.5 for one in gym_outcome]
+
+    spec = GymSpec(gym, rows(4), environment=NAME)
+    trainer = trainer_of(spec, tmp_path, beside=[short])
+    rewards, outcomes = [1.0, 0.0, None, 1.0], ["completed", "completed", "failed", "completed"]
+
+    def some_fail(prompts: Any, trainer: Any) -> Any:
+        return {**spec.rollout_func(prompts, trainer), "gym_reward": rewards, "gym_outcome": outcomes}
+
+    trainer.rollout_func = some_fail
+    trainer.model.train()
+    scored = trainer._generate_and_score_completions([dict(trainer.train_dataset[0]) for _ in rewards])
+    assert scored["advantages"].tolist() == pytest.approx(gym_runtime.training.advantages(rewards), abs=1e-5)
 
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "grpo_cpu"

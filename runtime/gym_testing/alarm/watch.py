@@ -31,7 +31,7 @@ from gym_runtime.messages import Alarm, RolloutRecord
 from gym_runtime.own_files import open_own, refuse_special
 
 from gym_testing.alarm.drift import Drift
-from gym_testing.alarm.evidence import ALPHA, Evidence, Look
+from gym_testing.alarm.evidence import ALPHA, CALIBRATION, Evidence, Look
 from gym_testing.alarm.looking import Answer, Question
 
 QUEUE = 512
@@ -174,6 +174,11 @@ class RewardWatch:
             self._tell(alarm)
         for notice in self._drift.setdefault(name, Drift(name)).add(answer.signs, answer.answer):
             self._tell(notice)
+
+    @property
+    def silent(self) -> list[str]:
+        """The environments that had too few looks for an alarm, by name."""
+        return sorted(name for name, evidence in self._evidence.items() if evidence.usual is None)
 
     def _begun(self, name: str) -> Evidence:
         share = 1 / max(1, len(self._addresses))
@@ -340,5 +345,9 @@ def rewards(
             if watch is not None and (watch.looks or watch.missing):
                 missing = f", {watch.missing:,} could not be" if watch.missing else ""
                 tell(f"{watch.looks:,} rewarded rollouts were looked at a second time{missing}")
+                if watch.silent:
+                    where = ", ".join(watch.silent)
+                    why = f"the first {CALIBRATION} only say what is usual"
+                    tell(f"too few looks for an alarm at {where}: {why}")
 
     return watched()

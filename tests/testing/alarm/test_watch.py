@@ -215,7 +215,9 @@ def test_alarms_of_an_earlier_run_do_not_stay_where_it_is_overwritten(
     Path("out_alarms.jsonl").write_text("{}\n")
     assert main.run([*quick, "--watch-rewards", "1"]) == 0
     Path("out_alarms.jsonl").write_text("{}\n")
-    assert "1 rewarded rollouts were looked at a second time" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "1 rewarded rollouts were looked at a second time" in said
+    assert "too few looks for an alarm at sums: the first 60 only say what is usual" in said
     assert main.run(quick) == 0
     assert not Path("out_alarms.jsonl").exists()
 
