@@ -49,7 +49,7 @@ class StoredCurriculum:
 
     def __init__(self, curriculum: Curriculum, bus: Bus, name: str, rows: Sequence[AnyRow] = ()) -> None:
         self._curriculum, self._bus = curriculum, bus
-        self._rows = _digest(rows)
+        self._rows, self._digest = rows, b""
         self._subject = f"runs.curriculum.{token(name, 'curriculum')}"
         self._number = self._sequence = 0
         self._waiting: list[tuple[int, Seen]] = []
@@ -78,21 +78,23 @@ class StoredCurriculum:
         self._curriculum.restore(state)
 
     async def load(self) -> None:
-        """Continue from what is stored, if anything is. The log says if it is of other rows, as many.
+        """Continue from what is stored, if anything is; the log says if it was stored with other rows.
 
         Raises:
             UsageError: it is the state of another curriculum or of other rows, or cannot be read.
         """
+        # Encoding very many rows takes seconds, in which a client that does not answer would count as gone.
+        self._digest = await anyio.to_thread.run_sync(_digest, self._rows)
         found = await self._bus.latest(self._subject)
         if found:
             stored = self._read(found[0].payload, _Stored)
             self._curriculum.restore(stored.state)
             self._number, self._sequence = stored.seen, found[0].sequence
             self._newest = stored.version if stored.version >= 0 else _version_in(stored.state)
-            if stored.rows and self._rows not in (stored.rows, b""):
+            if stored.rows and self._digest not in (stored.rows, b""):
                 logger().warning(
-                    "the rows are not those with which the curriculum was stored, or stand in another order: "
-                    "what it has seen of a task was seen of the row that stood there",
+                    "the curriculum was stored with other rows, or with these in another order: what it "
+                    "learned of the row at a position now counts for another row",
                     name=self._subject.rpartition(".")[2],
                     remedy="give the same rows in the same order, or another name",
                 )
@@ -132,7 +134,7 @@ class StoredCurriculum:
             self._waiting = [one for one in self._waiting if one[0] > stored]
 
     async def _store_state(self) -> None:
-        stored = _Stored(self._curriculum.state(), self._number, self._newest, self._rows)
+        stored = _Stored(self._curriculum.state(), self._number, self._newest, self._digest)
         payload = msgspec.msgpack.encode(stored)
         self._tried.append(payload)
         sequence = await self._bus.append(self._subject, payload, expect=self._sequence)
