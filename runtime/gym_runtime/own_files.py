@@ -8,6 +8,7 @@ files that are only read. What was opened is what is checked, since a name may c
 from __future__ import annotations
 
 import contextlib
+import glob
 import os
 import secrets
 import stat
@@ -84,6 +85,14 @@ def replacing(path: Path, mode: int = MODE) -> Generator[BinaryIO]:
             os.fsync(file.fileno())
         draft.replace(path)
     finally:
+        draft.unlink(missing_ok=True)
+
+
+def remove_drafts(path: Path) -> None:
+    """Remove what a process that was killed within `replacing` has left. The caller holds a lock, so no other
+    process writes this file now.
+    """
+    for draft in path.parent.glob(f".{glob.escape(path.name)}.{'[0-9a-f]' * 8}.tmp"):
         draft.unlink(missing_ok=True)
 
 

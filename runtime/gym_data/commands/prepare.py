@@ -48,7 +48,8 @@ class PrepareOptions:
         seed: Of the blend, of samples and of generated rows.
         size: Rows in all, before repeats; by default all.
         settings: KEY=VALUE, a setting of the environment's generator.
-        skip_unknown: Leave out rows whose agent_ref names no environment that is installed, and list them.
+        skip_unknown: Leave out rows whose agent_ref names no environment that is installed, and list them; by
+            default they belong to the environment that is named.
         overwrite_metrics_conflicts: Accept data that differs from its stored metrics, and replace these.
         assets: Fetch the files that rows of NAME need, but no rows.
     """

@@ -1,7 +1,8 @@
 """One split: the rows of all its environments, checked, blended and written.
 
 A row is written unchanged, but with ``agent_ref`` and without the ``gold`` that only example rows have. A row
-that names its environment keeps that name if it is one of the requested environment's. All rows of each
+that names its environment keeps that name if it is one of the requested environment's; one that names no
+environment there is gets the requested one's, unless such rows are skipped. All rows of each
 source are in ``<stem>_prepare.jsonl``, even if a blend takes only a share of them, and
 ``<stem>_metrics.json`` has their metrics.
 
@@ -26,6 +27,7 @@ import msgspec
 from gym_runtime.environment import Split
 from gym_runtime.errors import UsageError
 from gym_runtime.files import Dataset, Lock, PromptTemplate, Row, Source, checked_prompt, write_whole
+from gym_runtime.own_files import remove_drafts
 from msgspec import Raw
 
 from gym_data.prepare import sources
@@ -87,12 +89,15 @@ class PreparedPart(msgspec.Struct, kw_only=True):
 
 
 def finished(row: Row) -> bytes:
-    """A row as it is written: with ``agent_ref``, without ``gold``; all else is unchanged, byte by byte."""
+    """A row as it is written: with ``agent_ref``, without ``gold``; all else is unchanged, byte by byte.
+
+    An ``agent_ref`` that names no environment is replaced, so that `run` needs no name for the file.
+    """
     fields = _decode_fields(row.line)
     if "gold" not in row.environment.resource.task_type.__struct_encode_fields__:
         fields.pop("gold", None)
     name = row.environment.name
-    if row.agent_ref is not None:
+    if row.agent_ref is not None and not row.adopted:
         name = msgspec.json.decode(row.agent_ref, type=dict[str, Any])["name"]
     fields["agent_ref"] = Raw(_encode({"type": "responses_api_agents", "name": name}))
     return _encode(fields)
@@ -231,7 +236,8 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True):
         weights: by name as asked; either none or one for each.
         repeats: how often each row of a name is written, one directly after the other; 1 by default.
         size: rows in all, before repeats.
-        skip_unknown: leave out rows whose ``agent_ref`` names no environment that there is.
+        skip_unknown: leave out rows whose ``agent_ref`` names no environment that there is; by default they
+            belong to the environment that the caller names.
     """
 
     output: Path
@@ -351,6 +357,9 @@ class Collation:
             write_metrics(metrics_path, metrics.document())  # first: rows without metrics are not replaced
 
         with Lock(output):
+            for rows in (output, *(rows_of(part.source) for part in checked.parts)):
+                if rows.parent == output.parent:  # the lock is for this folder's files only
+                    remove_drafts(rows)
             for part in checked.parts:
                 part.write()
             write_whole(output, lines())
@@ -384,6 +393,7 @@ class Collation:
                     prompt=prompt,
                     max_listed=MAX_LISTED,
                     skip_unknown=self._recipe.skip_unknown,
+                    adopt=not self._recipe.skip_unknown,
                 )
             )
         except UsageError as error:

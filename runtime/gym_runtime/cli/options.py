@@ -38,6 +38,13 @@ def _model_name(_: object, tokens: Sequence[Token]) -> str:
     return tokens[0].value
 
 
+def _path(_: object, tokens: Sequence[Token]) -> Path:
+    """Likewise: an empty path is the current folder."""
+    if not tokens[0].value:
+        raise ValueError("it is empty; name a path")
+    return Path(tokens[0].value)
+
+
 MODEL_NAME = Parameter(show_default=False, converter=_model_name)
 ROLLOUTS_GROUP, SAMPLING_GROUP, BUDGET_GROUP, MODEL_GROUP, SYSTEM_GROUP = (
     Group(name, sort_key=place)
@@ -46,8 +53,9 @@ ROLLOUTS_GROUP, SAMPLING_GROUP, BUDGET_GROUP, MODEL_GROUP, SYSTEM_GROUP = (
 SYSTEM = Parameter(group=SYSTEM_GROUP)
 
 Input = Annotated[Path | None, Parameter(name=["--input", "-i"], allow_leading_hyphen=True)]
-Output = Annotated[Path | None, Parameter(name=["--output", "-o"])]
-RequiredOutput = Annotated[Path, Parameter(name=["--output", "-o"])]
+OUTPUT = Parameter(name=["--output", "-o"], converter=_path)
+Output = Annotated[Path | None, OUTPUT]
+RequiredOutput = Annotated[Path, OUTPUT]
 RowFields = Annotated[tuple[str, ...], Parameter(name="--set")]
 Everything = Annotated[bool, Parameter(name="--all")]
 Port = Annotated[int, Parameter(validator=Number(gte=0, lte=65535))]

@@ -171,6 +171,12 @@ class Resource:
         self._review = review and (review, role_parameters(review, roles, given=3))
         self._compare = compare and (compare, role_parameters(compare, roles, given=1))
         self.task_type = task_type(shape)
+        try:
+            inspect.signature(self.session_type).bind(None)
+        except TypeError as error:
+            init = self.session_type.__init__
+            what = f"{self.session_type.__name__}.__init__ must take the task alone ({error})"
+            raise UsageError(f"{place(init)}{what}; prepare the state in open") from None
         self._own = collect_tools(self.session_type)
         self._packs = dict(packs or {})
         packed = ToolPacks(self._packs).tools

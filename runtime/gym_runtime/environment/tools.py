@@ -49,7 +49,7 @@ class Heard(NamedTuple):
     """What went wrong with calls of tools, in words.
 
     Attributes:
-        raised: ``deposit raised ValueError: boom (FILE:LINE in deposit)``
+        raised: ``deposit raised ValueError: boom (FILE:LINE)``, or that it returned what no model should read
         refused: ``deposit({"amount": -1}) was refused: REASON``, what the model was told
     """
 
@@ -156,12 +156,18 @@ class Tool:
             return validation_answer(refused(self.name, arguments, str(error)))
         except UNREADABLE as error:
             return validation_answer(refused(self.name, arguments, f"the arguments are not JSON: {error}"))
+        returned = False
         try:
             async with contained(ResourceError, "tool"):
                 answer = self._method(session, **{name: getattr(decoded, name) for name in self._names})
                 if inspect.isawaitable(answer):
                     answer = await answer
-            return shown(answer)
+            returned = True
+            content, heard = shown(answer), _heard.get()
+            if heard is not None and _has_bytes(answer):
+                what = "returned bytes, which the model reads in base64: decode them"
+                heard.raised.append(f"{place(self._method)}{self.name} {what}")
+            return content
         except ToolError as error:
             return refused(self.name, arguments, str(error))
         except SandboxError as error:
@@ -176,7 +182,9 @@ class Tool:
             heard = _heard.get()
             if heard is not None:
                 heard.raised.append(
-                    f"{self.name} raised {described(error)} ({raised_at(error.__traceback__)})"
+                    f"{place(self._method)}{self.name} returned what is not JSON: {error}"
+                    if returned
+                    else f"{self.name} raised {described(error)} ({raised_at(error.__traceback__)})"
                 )
             return SERVER_ERROR
 
@@ -191,6 +199,15 @@ class Tool:
         if _INFINITE.search(arguments) and not _is_finite(msgspec.to_builtins(decoded)):
             raise msgspec.ValidationError("Expected a finite number")
         return decoded
+
+
+def _has_bytes(value: object) -> bool:
+    """Whether there are bytes within a value of dicts and lists."""
+    if isinstance(value, dict):
+        return any(map(_has_bytes, cast("dict[Any, object]", value).values()))
+    if isinstance(value, list | tuple):
+        return any(map(_has_bytes, cast("Sequence[object]", value)))
+    return isinstance(value, bytes | bytearray)
 
 
 def _is_finite(value: object) -> bool:
@@ -307,7 +324,8 @@ def collect_tools(cls: type) -> dict[str, Tool]:
     """The tools of a class, by name, in the order of their definition.
 
     Raises:
-        UsageError: two methods have the same name for the model, or one is no method of an instance.
+        UsageError: two methods have the same name for the model, or one is no method of an instance, or takes
+            the place of a method that the runtime calls.
     """
     found: dict[str, Any] = {}
     for base in reversed(cls.__mro__):
@@ -324,6 +342,11 @@ def collect_tools(cls: type) -> dict[str, Tool]:
     for name, one in found.items():
         if getattr(cls, name, None) is None:
             continue
+        for base in cls.__mro__:
+            if base.__module__.startswith("gym_runtime.environment.") and name in vars(base):
+                remedy = f'name it otherwise, as in @tool(name="{one.gym_tool}") def {name}_it(self, …)'
+                what = f"the tool '{name}' would replace {base.__name__}.{name}, which is not for the model"
+                raise UsageError(f"{place(one)}{what}; {remedy}")
         if one.gym_tool in tools:
             raise UsageError(f"{place(one)}{cls.__name__} has two tools with the name '{one.gym_tool}'")
         tools[one.gym_tool] = Tool(one.gym_tool, one)

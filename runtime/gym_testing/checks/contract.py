@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -172,16 +173,27 @@ def each_row(problems: RowRule) -> Rule:
         found: list[tuple[Example, str]] = []
         for example in subject.examples:
             try:
-                found += [(example, problem) for problem in await problems(subject, example)]
+                found += [(example, _same(problem)) for problem in await problems(subject, example)]
             except Exception as error:  # noqa: BLE001 - an author's code raised where it must not: the finding
-                found.append((example, f"{type(error).__name__}: {error}"))
+                found.append((example, _same(f"{type(error).__name__}: {error}")))
         return subject.placed(found)
 
     return rule
 
 
-async def check(environment: LoadedEnvironment) -> list[Finding]:
-    """Check every rule on one environment."""
+def _same(problem: str) -> str:
+    """A problem without addresses of objects, which differ from row to row."""
+    return re.sub(r" at 0x[0-9a-f]+", "", problem)
+
+
+async def check(
+    environment: LoadedEnvironment, starting: Callable[[str], None] = lambda rule: None
+) -> list[Finding]:
+    """Check every rule on one environment.
+
+    Args:
+        starting: called with each rule before it is checked.
+    """
     try:
         requirements.require(environment)
         subject = Subject(environment, examples.read(environment))
@@ -196,6 +208,7 @@ async def check(environment: LoadedEnvironment) -> list[Finding]:
     rules |= SAVE_RULES if subject.resource.saves else {}
     with unawaited() as forgotten:
         for rule, problems in rules.items():
+            starting(rule)
             blocked: list[str] = []
             async with watching(CHECK_BLOCKED_S, lambda place, _, found=blocked: found.append(place)):
                 findings.append(await _finding(rule, problems, subject))
@@ -348,9 +361,12 @@ async def _judges_alike(subject: Subject, example: Example) -> list[str]:
 
 @each_row
 async def _plays_alike(subject: Subject, example: Example) -> list[str]:
+    if not subject.environment.definition.replayable:
+        return []
     if (await subject.perfect(example)).response == await examples.play(subject.resource, example):
         return []
-    return ["the same rollout got different answers from the environment"]
+    remedy = "take numbers from the row or a seed, or say replayable=False"
+    return [f"the same rollout got different answers from the environment; {remedy}"]
 
 
 async def _refuses_bad_rows(subject: Subject) -> list[str]:

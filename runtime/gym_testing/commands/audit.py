@@ -17,6 +17,7 @@ from gym_runtime.cli import (
     ROLES,
     AsJson,
     Everything,
+    Output,
     RoleOptions,
     Roles,
     RowFields,
@@ -90,7 +91,7 @@ def audit(
     everything: Everything = False,
     input: Path | None = None,  # noqa: A002 - the flag's name
     against: tuple[Path, ...] = (),
-    output: Path | None = None,
+    output: Output = None,
     replay: str | None = None,
     rows: Annotated[int, AT_LEAST_ONE] = 200,
     seconds: Annotated[float, POSITIVE] = 60.0,

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
 from types import ModuleType
 from typing import cast
 
+import anyio
 import msgspec
 from gym_runtime.adapters import Agent
 from gym_runtime.cli import AsJson, Everything, formatting, run_async, terminal
-from gym_runtime.environment import LoadedEnvironment, catalogue, requirements
+from gym_runtime.environment import LoadedEnvironment, catalogue, requirements, watching
 from gym_runtime.errors import UsageError
 from gym_runtime.plurals import counted
 from rich.console import Console
@@ -18,6 +22,8 @@ from gym_testing.checks import contract
 from gym_testing.checks.contract import Finding
 
 AUDIT_S = 2.0
+LONG_S = 10.0
+"""How often a rule that is still checked is named, in seconds."""
 AUDITED = {
     "false_positive": "wrong replies are not paid for",
     "false_negative": "right replies in other forms are paid for",
@@ -91,12 +97,41 @@ async def _check(subject: LoadedEnvironment | ModuleType) -> Report:
             subject, cast("type[Agent]", catalogue.load_class("agents", name))
         )
     else:
-        name, findings = subject.name, await contract.check(subject)
+        name = subject.name
+        async with _saying_what_takes_long(name) as starting:
+            findings = await contract.check(subject, starting)
     return Report(
         environment=name,
         passed=all(finding.passed for finding in findings),
         findings=findings,
     )
+
+
+@asynccontextmanager
+async def _saying_what_takes_long(name: str) -> AsyncGenerator[Callable[[str], None]]:
+    """Say which rule goes on for long, and what blocks: a verifier may hang.
+
+    Yields what is called with each rule as its check starts.
+    """
+    rule, since_s = "", time.monotonic()
+
+    def starting(another: str) -> None:
+        nonlocal rule, since_s
+        rule, since_s = another, time.monotonic()
+
+    def blocked(place: str, blocked_s: float) -> None:
+        terminal.note(f"{name}: {place} has not returned for {blocked_s:.0f} s; Ctrl-C twice ends the check")
+
+    async def say() -> None:
+        while True:
+            await anyio.sleep(LONG_S)
+            if rule and (lasts_s := time.monotonic() - since_s) > LONG_S / 2:
+                terminal.note(f"{name}: '{rule}' has been checked for {lasts_s:.0f} s; Ctrl-C ends the check")
+
+    async with watching(LONG_S, blocked), anyio.create_task_group() as tasks:
+        tasks.start_soon(say)
+        yield starting
+        tasks.cancel_scope.cancel()
 
 
 async def _audit(environment: LoadedEnvironment) -> list[Finding]:

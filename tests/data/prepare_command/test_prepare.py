@@ -54,9 +54,41 @@ def test_what_was_prepared_is_what_run_reads(prepare: Prepare) -> None:
 
 def test_rows_of_no_environment_are_left_out_where_that_is_asked_for(prepare: Prepare, write: Write) -> None:
     write("in.jsonl", [row(1), row(2, agent_ref={"name": "alien_agent"}), row(3)])
-    assert prepare("apples_env", "-i", "in.jsonl", "-o", "out")[0] == 2
     assert prepare("apples_env", "-i", "in.jsonl", "-o", "out", "--skip-unknown")[0] == 0
     assert [one["number"] for one in read("out/train.jsonl")] == [1, 3]
+
+
+def test_rows_of_no_environment_belong_to_the_one_that_is_named_as_in_a_run(
+    prepare: Prepare, write: Write
+) -> None:
+    write("in.jsonl", [row(1), row(2, agent_ref={"name": "alien_agent"}), row(3)])
+    assert prepare("apples_env", "-i", "in.jsonl", "-o", "out")[0] == 0
+    rows = read("out/train.jsonl")
+    assert [(one["number"], one["agent_ref"]["name"]) for one in rows] == [
+        (number, "apples_env") for number in (1, 2, 3)
+    ]
+    with open_dataset("out/train.jsonl") as dataset:
+        assert dataset.environments == {"apples_env": 3}
+
+
+def test_what_a_killed_prepare_left_is_removed_by_the_next_one(prepare: Prepare, write: Write) -> None:
+    write("in.jsonl", [row(1)])
+    Path("out").mkdir()
+    left = [Path("out/.train.jsonl.0123abcd.tmp"), Path("out/.apples_env_train_prepare.jsonl.0123abcd.tmp")]
+    others = [Path("out/.train.jsonl.mine.tmp"), Path("out/.other.jsonl.0123abcd.tmp")]
+    for file in (*left, *others):
+        file.write_text("half")
+    assert prepare("apples_env", "-i", "in.jsonl", "-o", "out")[0] == 0
+    assert [file.exists() for file in (*left, *others)] == [False, False, True, True]
+
+
+def test_an_empty_output_is_not_this_folder(prepare: Prepare, write: Write) -> None:
+    write("in.jsonl", [row(1)])
+    before = sorted(Path().iterdir())
+    status, said = prepare("apples_env", "-i", "in.jsonl", "--output", "")
+    assert status == 2
+    assert said == "gym-runtime: invalid value for --output: it is empty; name a path\n"
+    assert sorted(Path().iterdir()) == before
 
 
 def test_every_bad_row_is_named_and_nothing_is_written(prepare: Prepare, write: Write) -> None:

@@ -159,6 +159,42 @@ def test_a_reason_that_breaks_several_rules_is_said_once(capsys: pytest.CaptureF
     assert "ZeroDivisionError: division by zero" in said
 
 
+@pytest.mark.parametrize(
+    ("waits", "said"),
+    [
+        ("await anyio.sleep(0.01)", "waiting: 'the perfect rollout scores full' has been checked for "),
+        ("pass", " in verify has not returned for "),
+    ],
+    ids=["waits", "computes"],
+)
+def test_a_rule_that_a_verifier_keeps_from_ending_is_named(
+    waits: str, said: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gym_testing.commands.test.LONG_S", 0.05)
+    assert main.run(["new", "waiting", "--shape", "verify"]) == 0
+    source = f"""\
+'''Waits until that was said.'''
+import sys
+
+import anyio
+
+from gym_runtime import Environment, Reply, Task, Verdict
+
+
+async def verify(task: Task, reply: Reply) -> Verdict:
+    # What the command has said; the test's capture has it.
+    while {said!r} not in sys.stderr.getvalue():
+        {waits}
+    return Verdict(1.0)
+
+
+environment = Environment(resource=verify, description="Waits.")
+"""
+    Path("waiting.py").write_text(source)
+    assert main.run(["test", "waiting"]) == 1
+    assert said in capsys.readouterr().err
+
+
 BROKEN = {
     "x = = 3": "SyntaxError: invalid syntax",
     "1 / 0": "ZeroDivisionError: division by zero",

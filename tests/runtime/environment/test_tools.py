@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -129,9 +130,36 @@ def without_self() -> type[Session[Task]]:
     return Shop
 
 
+def in_place_of_open() -> type[Session[Task]]:
+    class Shop(Session[Task]):
+        @tool
+        def open(self, shelf: str) -> None: ...  # type: ignore[override]
+
+    return Shop
+
+
+def in_place_of_the_store() -> type[Session[Task]]:
+    class Shop(Session[Task]):
+        @tool
+        def store(self, what: str) -> None: ...  # type: ignore[assignment]
+
+    return Shop
+
+
+def made_of_nothing() -> type[Session[Task]]:
+    class Shop(Session[Task]):
+        def __init__(self) -> None:
+            self.sold = 0
+
+    return Shop
+
+
 @table(
     ("made", "problem"),
     [
+        (in_place_of_open, "the tool 'open' would replace Session.open, which is not for the model; name it"),
+        (in_place_of_the_store, "the tool 'store' would replace Session.store, which is not for the model"),
+        (made_of_nothing, "Shop.__init__ must take the task alone (too many positional arguments); prepare"),
         (as_static, "Shop.buy is a staticmethod; a tool must be a method, which has self"),
         (as_property, "Shop.buy is a property; a tool must be a method"),
         (marked_class_method, "@tool marks a method, which has self, and not <classmethod"),
@@ -166,3 +194,36 @@ async def test_what_tools_raise_can_be_heard() -> None:
     (error,) = heard.raised
     assert error.startswith(f"deposit raised ValueError: boom ({__file__}:")
     assert heard.refused == ["deposit({}) was refused: Object missing required field `amount`"]
+
+
+class Files(Session[Task]):
+    @tool
+    def read(self) -> dict[str, bytes]:
+        return {"text": b"apple"}
+
+    @tool
+    async def wait(self) -> object:
+        return object()
+
+
+@pytest.mark.anyio
+async def test_what_tools_return_and_no_model_should_read_is_heard_with_their_lines() -> None:
+    resource = Resource(Files)
+    session = await resource.open(ROW)
+    with hearing() as heard:
+        for name in ("read", "wait"):
+            await resource.call_tool(session, name, "{}")
+    line = inspect.getsourcelines(Files)[1]
+    assert heard.raised == [
+        f"{__file__}:{line + 1}: read returned bytes, which the model reads in base64: decode them",
+        f"{__file__}:{line + 5}: wait returned what is not JSON: "
+        "Encoding objects of type object is unsupported",
+    ]
+
+
+def test_a_tool_may_have_another_name_than_its_method() -> None:
+    class Shop(Session[Task]):
+        @tool(name="open")
+        def open_shelf(self, shelf: str) -> None: ...
+
+    assert list(Resource(Shop).tools) == ["open"]

@@ -279,6 +279,18 @@ async def test_state_on_the_class_is_a_hint(
         assert detail.endswith(f"its own: self.{attribute[:4]} = … in open")
 
 
+async def test_an_environment_that_cannot_be_replayed_may_answer_differently(tmp_path: Path) -> None:
+    body = SESSION.format(look="str(next(numbers))").replace('goal.")', 'goal.", replayable=False)')
+    assert await broken(tmp_path, body, with_tool()) == {}
+
+
+async def test_a_problem_that_differs_by_an_address_only_is_one(tmp_path: Path) -> None:
+    body = VERIFY.replace("float(reply.text == task.goal)", "object()")
+    found = await broken(tmp_path, body, rows())
+    assert found["the perfect rollout scores full"].startswith("5 rows: first at ")
+    assert "reward = <object object>; it must be a finite number" in found["the perfect rollout scores full"]
+
+
 @pytest.mark.parametrize(
     ("domain", "warned"), [("maths", ["the domain is the one that is meant"]), ("cooking", [])]
 )
