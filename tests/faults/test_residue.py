@@ -287,3 +287,34 @@ async def test_nothing_is_left_after_many_runs_some_cancelled(broker: Broker) ->
                 await here.gym.cancel(f"run-{number}")
                 ended.put(f"run-{number}")
         await here.only_summaries_of(*ended.items)
+
+
+async def test_the_summaries_of_the_last_runs_stay_and_older_ones_go(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runs, "KEPT_RUNS", 3)
+    monkeypatch.setattr(runs, "FORGOTTEN_RUNS", 2)
+    async with scene(broker, *DONE) as here:
+        driver = here.gym.driver
+        await driver.open_run(RunInfo(run="waits", total=1))
+        for number in range(8):
+            await driver.close_run(RunInfo(run=f"run-{number}", total=1))
+        known = "waits", *(f"run-{number}" for number in range(8))
+        for gone in (2, 4, 5, 5):
+            await driver.close_abandoned()
+            found = [info.run for info in await here.gym.runs()]
+            assert found == ["waits", *known[1 + gone :]]
+
+
+async def test_collecting_one_run_after_another_deletes_old_summaries(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runs, "KEPT_RUNS", 1)
+    async with scene(broker, *DONE) as here:
+        for number in range(3):
+            await here.gym.driver.close_run(RunInfo(run=f"run-{number}", total=1))
+        await here.publish("last")
+        assert len([record async for record in here.gym.collect("last")]) == 2
+        with anyio.fail_after(10):
+            while "run-1" in [info.run for info in await here.gym.runs()]:
+                await anyio.sleep(0.02)

@@ -462,6 +462,7 @@ async def collect(runs: Runs, run: str) -> AsyncGenerator[RolloutRecord]:
     followed = Run(runs, info, stream.send, total=info.total, counter=Counter(repeats=info.repeats))
 
     async def work() -> None:
+        runs.tasks.start_soon(runs.tidy)
         complete, now = await followed.follow_to_end()
         if complete:
             runs.counted[run] = followed.counter
