@@ -68,9 +68,9 @@ TIDIED_S = 60.0
 run that the broker remembers, which costs as much as several rollouts."""
 LATE_RUNS = 64
 """How many of the runs that ended last are checked for records that arrived after their end."""
-KEPT_RUNS, FORGOTTEN_RUNS = 2000, 1000
-"""The broker keeps the summaries of so many closed runs, and at each look at most so many older ones are
-deleted. New workers, ``status`` and each look read all summaries: 100,000 take 15 s and half a gigabyte."""
+KEPT_RUNS = 2000
+"""The broker keeps the summaries of so many closed runs. New workers, ``status`` and each look read all of
+them: 100,000 would take 15 s and half a gigabyte."""
 
 
 TASKS = Stored(decode_spec)
@@ -482,7 +482,7 @@ class Runs:
         for run in closed[-LATE_RUNS:]:
             if await self.bus.counts(f"rollout.{token(run, 'run')}.>"):
                 await self._free(run)
-        for run in closed[:-KEPT_RUNS][:FORGOTTEN_RUNS]:
+        for run in closed[:-KEPT_RUNS]:
             await self.bus.forget(f"runs.{token(run, 'run')}")
         absent: list[RunInfo] = []
         for info in known:
