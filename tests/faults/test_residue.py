@@ -25,6 +25,7 @@ from gym_runtime.environment import catalogue
 from gym_runtime.files.rows import expand
 from gym_runtime.messages.outcomes import Cancelled, Completed, RolloutRecord
 from gym_runtime.messages.rollout_spec import RolloutSpec
+from gym_runtime.rollout.journal import BLOCK
 from gym_runtime.system.private_broker import Broker
 from gym_runtime.workers import run_controls
 from gym_testing.background import Mailbox, hosting
@@ -287,3 +288,41 @@ async def test_nothing_is_left_after_many_runs_some_cancelled(broker: Broker) ->
                 await here.gym.cancel(f"run-{number}")
                 ended.put(f"run-{number}")
         await here.only_summaries_of(*ended.items)
+
+
+async def test_a_standing_run_that_is_asked_for_one_rollout_at_a_time_keeps_few_journals(
+    broker: Broker,
+) -> None:
+    async with scene(broker, *DONE) as here, here.gym.standing_run(environment=NAME) as run:
+        for row in rows(2 * BLOCK + 2):
+            await run.rollout(row)
+        with anyio.fail_after(10):
+            while len(await here.bus.counts("journal.>")) > BLOCK:
+                await anyio.sleep(0.02)
+
+
+async def test_the_summaries_of_the_last_runs_stay_and_older_ones_go(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runs, "KEPT_RUNS", 3)
+    async with scene(broker, *DONE) as here:
+        driver = here.gym.driver
+        await driver.open_run(RunInfo(run="waits", total=1))
+        for number in range(8):
+            await driver.close_run(RunInfo(run=f"run-{number}", total=1))
+        await driver.close_abandoned()
+        assert [info.run for info in await here.gym.runs()] == ["waits", "run-5", "run-6", "run-7"]
+
+
+async def test_collecting_one_run_after_another_deletes_old_summaries(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runs, "KEPT_RUNS", 1)
+    async with scene(broker, *DONE) as here:
+        for number in range(3):
+            await here.gym.driver.close_run(RunInfo(run=f"run-{number}", total=1))
+        await here.publish("last")
+        assert len([record async for record in here.gym.collect("last")]) == 2
+        with anyio.fail_after(10):
+            while "run-1" in [info.run for info in await here.gym.runs()]:
+                await anyio.sleep(0.02)

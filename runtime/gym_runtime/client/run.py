@@ -382,11 +382,11 @@ class Run:
         if sweep is None or (self._settled and self._settled(record.task_index, record.rollout_index)):
             return
         if is_comparison(record.rollout_index):
-            done = f"{journal_subject(record.run, record.task_index, record.rollout_index)}.>"
+            done = [f"{journal_subject(record.run, record.task_index, record.rollout_index)}.>"]
         else:
             done = sweep.committed(record.task_index)
-        if done is not None:
-            tasks.start_soon(self._runs.bus.forget, done)
+        for pattern in done:
+            tasks.start_soon(self._runs.bus.forget, pattern)
 
 
 def _keep_nothing(record: RolloutRecord) -> None:
@@ -462,6 +462,7 @@ async def collect(runs: Runs, run: str) -> AsyncGenerator[RolloutRecord]:
     followed = Run(runs, info, stream.send, total=info.total, counter=Counter(repeats=info.repeats))
 
     async def work() -> None:
+        runs.tasks.start_soon(runs.tidy)
         complete, now = await followed.follow_to_end()
         if complete:
             runs.counted[run] = followed.counter

@@ -64,10 +64,13 @@ the cancellation has then arrived."""
 ABANDONED_S = 24 * 3600
 """After this time without a client, other clients close a run."""
 TIDIED_S = 60.0
-"""How often a client that begins one run after another looks for abandoned runs. It checks every run that the
-broker remembers, which costs as much as several rollouts."""
+"""How often a client that begins or collects one run after another looks for abandoned runs. It checks every
+run that the broker remembers, which costs as much as several rollouts."""
 LATE_RUNS = 64
 """How many of the runs that ended last are checked for records that arrived after their end."""
+KEPT_RUNS = 2000
+"""The broker keeps the summaries of so many closed runs. New workers, ``status`` and each look read all of
+them: 100,000 would take 15 s and half a gigabyte."""
 
 
 TASKS = Stored(decode_spec)
@@ -472,11 +475,15 @@ class Runs:
 
         Until then such a run can be resumed from what is stored. Records that were stored after a run was
         closed, by a worker that was frozen or cut off at that time, are freed too, of the last `LATE_RUNS`.
+        Of older runs than the last `KEPT_RUNS` the summaries are deleted.
         """
         known = await self.runs()
-        for info in [info for info in known if info.closed][-LATE_RUNS:]:
-            if await self.bus.counts(f"rollout.{token(info.run, 'run')}.>"):
-                await self._free(info.run)
+        closed = [info.run for info in known if info.closed]
+        for run in closed[-LATE_RUNS:]:
+            if await self.bus.counts(f"rollout.{token(run, 'run')}.>"):
+                await self._free(run)
+        for run in closed[:-KEPT_RUNS]:
+            await self.bus.forget(f"runs.{token(run, 'run')}")
         absent: list[RunInfo] = []
         for info in known:
             due = info.attached and info.state == "active" and info.created_s + older_than_s < clock.now()

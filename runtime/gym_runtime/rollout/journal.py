@@ -353,13 +353,14 @@ class Sweep:
     """Selects the journals of a run to delete: whole blocks of tasks, when all their rollouts are committed.
 
     Journals are deleted by the block, because a deletion costs the broker more than storing a turn's record.
-    The block that is being published, and those after it, are kept.
+    The block that is being published, and those after it, are kept until a rollout is committed later.
     """
 
     def __init__(self, run: str) -> None:
         self._run = run
         self._left: Counter[int] = Counter()
-        self._publishing = -1
+        self._ended: set[int] = set()
+        self._publishing = self._looked = -1
 
     def published(self, task_index: int) -> None:
         """One more rollout of a task was published."""
@@ -371,11 +372,18 @@ class Sweep:
         """An earlier client has published a rollout that has no result yet."""
         self._left[task_index // BLOCK] += 1
 
-    def committed(self, task_index: int) -> str | None:
-        """One rollout of a task is committed; return the pattern of journals to delete, or None."""
+    def committed(self, task_index: int) -> list[str]:
+        """One rollout of a task is committed; return the patterns of the journals to delete."""
         block = task_index // BLOCK
         self._left[block] -= 1
-        if self._left[block] > 0 or block >= self._publishing:
-            return None
-        del self._left[block]
-        return f"journal.{token(self._run, 'run')}.{block}.>"
+        if self._left[block] <= 0:
+            self._ended.add(block)
+        elif self._looked == self._publishing:
+            return []
+        # A caller that waits for each batch publishes the next block when this one has ended.
+        self._looked = self._publishing
+        done = [one for one in self._ended if one < self._publishing and self._left[one] <= 0]
+        for one in done:
+            self._ended.remove(one)
+            del self._left[one]
+        return [f"journal.{token(self._run, 'run')}.{one}.>" for one in done]

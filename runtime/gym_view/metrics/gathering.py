@@ -26,6 +26,8 @@ GATHER_S = 2.0
 """How often the workers' figures are gathered."""
 FORGOTTEN_S = 600.0
 """A worker that has been silent for so long is added to those that are gone, and only its name is kept."""
+CLOSED_TWICE = 1024
+"""Two collectors may close a run, one soon after the other: the names of so many are kept."""
 OUTAGE_S = 30.0
 """If no worker could be asked for so long, the broker was away, and this time is no worker's silence."""
 
@@ -54,6 +56,7 @@ class SystemFigures:
         self._present: list[Heartbeat] = []
         self._queues: list[Count] = []
         self._runs: dict[str, _Run] = {}
+        self._closed: dict[str, None] = {}
 
     async def follow(self) -> None:
         """Keep the figures current until cancelled. What cannot be read is logged, and raises nothing."""
@@ -77,7 +80,8 @@ class SystemFigures:
         attached = [run.info for run in self._runs.values() if run.info.attached and run.active]
         clients = [Heartbeat(worker=info.run, kind="client", pools=[]) for info in attached]
         for client in await fresh(self._bus, clients):
-            self._runs[client.worker].learn(client.figures)
+            if (run := self._runs.get(client.worker)) is not None:  # else it was closed meanwhile
+                run.learn(client.figures)
         for worker in workers:
             self._learn(worker)
         self._present = workers
@@ -183,12 +187,22 @@ class SystemFigures:
             logger().warning("rollouts are not counted any more", error=str(error))
 
     def _note_run(self, info: RunInfo, tasks: TaskGroup) -> None:
+        if info.closed and info.run in self._closed:
+            return
         run = self._runs.get(info.run)
         if run is None:
             run = self._runs[info.run] = _Run(info)
             if run.active and not info.attached:
                 tasks.start_soon(run.count, self._bus)
         run.update(info)
+        self._closed.pop(info.run, None)  # a run of the same name was opened again
+        if info.closed:
+            # Its figures do not change any more, and thousands of runs would each keep some kilobytes.
+            self._gone = merged([self._gone, run.figures()])
+            del self._runs[info.run]
+            self._closed[info.run] = None
+            while len(self._closed) > CLOSED_TWICE:
+                del self._closed[next(iter(self._closed))]
 
 
 class _Run:

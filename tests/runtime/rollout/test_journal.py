@@ -11,7 +11,7 @@ import msgspec
 import pytest
 from gym_runtime.bus.interface import Bus, Record
 from gym_runtime.errors import Fenced
-from gym_runtime.rollout.journal import Journal, TurnRecord, journal_subject
+from gym_runtime.rollout.journal import BLOCK, Journal, Sweep, TurnRecord, journal_subject
 from gym_runtime.timing import JOURNAL_FRESH_S, JOURNAL_READ_S
 from gym_testing.memory import MemoryBroker
 from gym_testing.virtual_clock import BACKEND
@@ -217,3 +217,38 @@ async def test_a_turn_whose_asker_hangs_up_while_it_is_stored_fences_nothing(arr
         await other.store("request", Raw(b"4"))
         with pytest.raises(Fenced):
             await mine.store("request", Raw(b"5"))
+
+
+def test_journals_are_deleted_of_each_block_whose_rollouts_are_committed() -> None:
+    sweep = Sweep("run")
+    for task in range(3 * BLOCK):
+        sweep.published(task)
+        sweep.published(task)
+    deleted = [pattern for task in range(2 * BLOCK) for _ in range(2) for pattern in sweep.committed(task)]
+    assert deleted == ["journal.run.0.>", "journal.run.1.>"]
+    sweep.published(0)  # a replacement
+    assert sweep.committed(2 * BLOCK) == []
+    assert sweep.committed(0) == ["journal.run.0.>"]
+
+
+def test_journals_are_deleted_for_a_caller_that_waits_for_each_batch() -> None:
+    """Then the next block is published when the one before has ended."""
+    sweep, deleted = Sweep("run"), list[str]()
+    for first in range(0, 4 * BLOCK, BLOCK // 4):
+        batch = range(first, first + BLOCK // 4)
+        for task in batch:
+            sweep.published(task)
+        for task in batch:
+            deleted += sweep.committed(task)
+    assert deleted == [f"journal.run.{block}.>" for block in range(3)]
+    assert len(sweep._left) == 1
+
+
+def test_an_ended_block_in_which_a_rollout_is_repeated_is_kept_until_that_is_committed() -> None:
+    sweep = Sweep("run")
+    sweep.published(0)
+    assert sweep.committed(0) == []
+    for task in (BLOCK, 0, BLOCK + 1):
+        sweep.published(task)
+    assert sweep.committed(BLOCK) == []
+    assert sweep.committed(0) == ["journal.run.0.>"]

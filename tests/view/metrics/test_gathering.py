@@ -69,6 +69,28 @@ async def test_a_run_that_was_over_before_is_counted_once() -> None:
             await count(figures, 5)
 
 
+async def test_a_closed_run_counts_once_and_takes_no_memory_of_its_own() -> None:
+    async with running_client() as here, observed(here) as figures:
+        for done in (3, 6, 9):
+            _ = [record async for record in here.rollouts(3)]
+            await count(figures, done)
+        with anyio.fail_after(SOON_S):
+            while figures._runs:
+                await anyio.sleep(0.05)
+        runs = here.gym.driver
+        # A second collector may close it, too; and a run of the same name may be begun later.
+        last = (await runs.runs())[-1]
+        await runs.close_run(last)
+        _ = [record async for record in here.rollouts(1)]
+        await count(figures, 10)
+        await runs.open_run(RunInfo(run=last.run, total=1))
+        with anyio.fail_after(SOON_S):
+            while figures.figures().total(metric_names.ACTIVE_RUNS) != 1:
+                await anyio.sleep(0.05)
+        await runs.close_run(last)
+        await count(figures, 13)
+
+
 async def test_what_workers_count_stays_when_they_are_gone() -> None:
     async with running_client() as here, observed(here) as figures:
         _ = [record async for record in here.rollouts(4)]

@@ -9,11 +9,14 @@ import ssl
 from pathlib import Path
 
 import anyio
+import msgspec
 import pytest
 from freezing import frozen
 from gym_runtime.bus import link as links
+from gym_runtime.bus.blobs import SPARE
 from gym_runtime.bus.handshake import _is_no_noise, unreachable
 from gym_runtime.bus.nats import connect
+from gym_runtime.bus.streams import LIFE_S
 from gym_runtime.errors import (
     BrokerError,
     UsageError,
@@ -164,6 +167,19 @@ async def test_streams_of_the_operator_keep_their_settings(broker_url: str, pref
         info = await link.ask(f"$JS.API.STREAM.INFO.{prefix}_ROLLOUTS", b"", within_s=5)
         assert b'"max_age":3600000000000' in info.payload
         assert b'"allow_direct":true' in info.payload
+
+
+@pytest.mark.asyncio
+async def test_what_a_standing_system_is_told_once_is_kept_for_more_than_a_year(
+    broker_url: str, prefix: str
+) -> None:
+    """An engine that starts later loads the current weights, and may find none that have expired."""
+    year = 365 * 24 * 3600
+    assert LIFE_S["runs"] > year
+    assert LIFE_S["blob"] >= SPARE * max(life_s for kind, life_s in LIFE_S.items() if kind != "blob")
+    async with linked(broker_url) as link, connect(broker_url, prefix=prefix):
+        info = await link.ask(f"$JS.API.STREAM.INFO.{prefix}_RUNS", b"", within_s=5)
+        assert msgspec.json.decode(info.payload)["config"]["max_age"] > year * 10**9
 
 
 @pytest.mark.asyncio
