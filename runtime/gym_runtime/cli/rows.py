@@ -103,8 +103,14 @@ def _own_rows(environment: LoadedEnvironment, name: str, limit: int | None) -> P
     if prepared.is_file():
         terminal.note(f"{name}: the rows of {prepared}")
         return prepared
-    terminal.note(
-        f"{name}: its example rows; 'gym-runtime prepare {environment.name}' fetches the published ones, of "
-        "which a score can be compared"
-    )
+    if any(source.split == "benchmark" for source in environment.definition.datasets):
+        why = (
+            f"'gym-runtime prepare {environment.name}' fetches the published ones, of which a score can be "
+            "compared"
+        )
+    else:
+        why = (
+            "a score can be compared only of the published ones, which no command fetches: pass --input FILE"
+        )
+    terminal.note(f"{name}: its example rows; {why}")
     return environment.examples

@@ -41,6 +41,14 @@ def test_prepared_rows_are_run_with_the_published_repeats_and_scored(tmp_path: P
     assert "score                accuracy 0  Biology 0  Chemistry 0  Physics 0" in document["text"]
 
 
+def test_a_benchmark_whose_rows_no_command_fetches_says_so(tmp_path: Path) -> None:
+    command = [SCRIPT, "run", "physics_judge", "--judge", "scripted/message", "--model", "scripted/message"]
+    ended = subprocess.run([*command, "--dry-run"], capture_output=True, text=True, cwd=tmp_path, timeout=60)
+    assert ended.returncode == 0, ended.stderr
+    assert "physics_judge: its example rows; a score can be compared only of" in ended.stderr
+    assert "prepare" not in ended.stderr
+
+
 def test_rollouts_that_are_not_judged_need_no_judge_and_get_the_reward_that_is_named(tmp_path: Path) -> None:
     repeats = ("--repeats", "gpqa=2", "--repeats", "simpleqa=1", "--limit", "2")
     command = [
