@@ -44,7 +44,9 @@ async def test_a_completion(stream: bool) -> None:
 
 @pytest.mark.parametrize("stream", [False, True])
 async def test_tool_calls_in_a_completion(stream: bool) -> None:
-    said = await completion(CALLS, stream=stream, tools=[CHAT_TOOL])
+    # Older clients stream calls of strict tools only.
+    tool = CHAT_TOOL | {"function": {**CHAT_TOOL["function"], "strict": True}}
+    said = await completion(CALLS, stream=stream, tools=[tool])
     choice = said.choices[0]
     assert choice.message.content == "Let me see."
     assert choice.finish_reason == "tool_calls"
