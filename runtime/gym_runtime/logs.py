@@ -13,7 +13,7 @@ import os
 import sys
 import time
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO, cast
 
 from gym_runtime import light_imports, tracing
 from gym_runtime.errors import UsageError
@@ -56,33 +56,15 @@ def start(worker: str = "", *, lines: bool = False) -> None:
     form = os.environ.get(FORMAT_VARIABLE, "").lower()
     if form not in ("", "lines", "json"):
         raise UsageError(f"{FORMAT_VARIABLE} is '{form}'; it must be lines or json")
-    terminal = sys.stderr.isatty()
-    lines = form == "lines" or (form != "json" and (lines or terminal))
-    # Plain tracebacks: rich ones show local variables, among them keys and passwords.
-    renderer: Any = (
-        structlog.dev.ConsoleRenderer(
-            colors=terminal and "NO_COLOR" not in os.environ,
-            exception_formatter=_plain_traceback,
-        )
-        if lines
-        else structlog.processors.JSONRenderer()
-    )
-    tail: list[Any] = [_show, renderer] if lines else [structlog.processors.format_exc_info, renderer]
+    lines = form == "lines" or (form != "json" and (lines or sys.stderr.isatty()))
+    tail = _tail(lines=lines)
 
     # Not a context variable: callbacks of the event loop run in the context in which they were scheduled,
     # which may not have it.
     def add_worker(logger: WrappedLogger, name: str, event: EventDict) -> EventDict:
         return {"worker": worker, **event} if worker else event
 
-    chain: list[Any] = [
-        add_worker,
-        structlog.contextvars.merge_contextvars,
-        _add_rollout,
-        structlog.processors.add_log_level,
-        structlog.processors.TimeStamper(fmt="iso", utc=True),
-        _add_trace,
-        _export,
-    ]
+    chain: list[Any] = [add_worker, *_CHAIN]
     structlog.configure(
         processors=[*chain, *tail],
         wrapper_class=structlog.make_filtering_bound_logger(level),
@@ -98,6 +80,18 @@ def start(worker: str = "", *, lines: bool = False) -> None:
         )
     )
     logging.basicConfig(level=max(level, logging.WARNING), handlers=[libraries], force=True)
+
+
+def _tail(*, lines: bool) -> list[Any]:
+    """What makes text of an event."""
+    if not lines:
+        return [structlog.processors.format_exc_info, structlog.processors.JSONRenderer()]
+    # Plain tracebacks: rich ones show local variables, among them keys and passwords.
+    renderer = structlog.dev.ConsoleRenderer(
+        colors=sys.stderr.isatty() and "NO_COLOR" not in os.environ,
+        exception_formatter=_plain_traceback,
+    )
+    return [_show, renderer]
 
 
 def export(service: str, worker: str = "") -> None:
@@ -152,8 +146,32 @@ def _export(logger: WrappedLogger, name: str, event: EventDict) -> EventDict:
     return event
 
 
+class _Logger:
+    """Logs as this process has set structlog up.
+
+    A program of others, such as a trainer, may have set up nothing. Then warnings go to standard error, as
+    lines: structlog by itself would print all lines on standard output, and with an exception the local
+    variables, among them keys.
+    """
+
+    def __getattr__(self, name: str) -> Any:
+        if structlog.is_configured():
+            return getattr(structlog.get_logger(), name)
+        level = LEVELS.get(os.environ.get("GYM_LOG_LEVEL", "").lower(), LEVELS["warning"])
+        ours = structlog.wrap_logger(
+            _current_stderr(),
+            processors=[*_CHAIN, *_tail(lines=True)],
+            wrapper_class=structlog.make_filtering_bound_logger(level),
+        )
+        return getattr(ours, name)
+
+
+_LOGGER = cast("FilteringBoundLogger", _Logger())
+
+
 def logger() -> FilteringBoundLogger:
-    return structlog.get_logger()
+    """Where this package logs."""
+    return _LOGGER
 
 
 def set_rollout(rollout: str, attempt: int) -> None:
@@ -195,3 +213,14 @@ def _add_trace(logger: WrappedLogger, name: str, event: EventDict) -> EventDict:
     if trace is not None:
         event["trace_id"] = trace
     return event
+
+
+_CHAIN: list[Any] = [
+    structlog.contextvars.merge_contextvars,
+    _add_rollout,
+    structlog.processors.add_log_level,
+    structlog.processors.TimeStamper(fmt="iso", utc=True),
+    _add_trace,
+    _export,
+]
+"""What each line carries."""

@@ -191,3 +191,46 @@ async def test_no_secret_is_ever_logged_or_shown(
     for text in (captured.out, captured.err, shown):
         assert secret not in text
         assert "nats://gym:" not in text
+
+
+IN_A_TRAINER = """
+import sys
+import structlog
+from gym_runtime.logs import logger
+
+log = logger()
+def use(key):
+    raise ValueError("what went wrong")
+
+def say():
+    log.debug("too quiet")
+    try:
+        use("sk-very-" + "secret")
+    except ValueError:
+        log.warning("a warning", run="r1", exc_info=True)
+
+print("step 1")
+say()
+if "own" in sys.argv:
+    structlog.configure(processors=[structlog.processors.JSONRenderer()])
+    say()
+"""
+
+
+def test_a_program_that_sets_up_no_logs_gets_warnings_on_standard_error_alone() -> None:
+    """A trainer's standard output is its own, and a traceback shows no variables."""
+    said = subprocess.run([sys.executable, "-c", IN_A_TRAINER], capture_output=True, text=True, check=True)
+    assert said.stdout == "step 1\n"
+    assert "a warning" in said.stderr
+    assert "run=r1" in said.stderr
+    assert "what went wrong" in said.stderr
+    assert "too quiet" not in said.stderr
+    assert "secret" not in said.stderr
+
+
+def test_a_program_that_sets_up_structlog_itself_keeps_its_own_form() -> None:
+    command = [sys.executable, "-c", IN_A_TRAINER, "own"]
+    said = subprocess.run(command, capture_output=True, text=True, check=True)
+    _, quiet, warned = said.stdout.splitlines()
+    assert json.loads(quiet) == {"event": "too quiet"}
+    assert json.loads(warned)["event"] == "a warning"

@@ -214,10 +214,10 @@ def several(texts: Iterable[str]) -> tuple[str, ...]:
 def note_file(kind: Kind, name: str) -> None:
     """Warn where a name of the user is that of something installed, and goes before a file of this name."""
     if name in _modules(kind) and name not in _files[kind] and (file := _file(name)):
-        import structlog  # heavy, and a listing of all environments needs no log
+        from gym_runtime.logs import logger  # heavy, and a listing of all environments needs no log
 
         what = f"'{name}' is an installed {kind[:-1]}; for {file} write ./{file.name}"
-        structlog.get_logger().warning(what)
+        logger().warning(what)
 
 
 def known_environment(name: str) -> LoadedEnvironment:

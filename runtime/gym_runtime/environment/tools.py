@@ -176,9 +176,9 @@ class Tool:
             raise
         # The model observes a tool's bug, and the log reports it. `sys.exit` would end the worker.
         except (Exception, SystemExit) as error:  # noqa: BLE001
-            import structlog  # heavy, and a listing of all environments needs no log
+            from gym_runtime.logs import logger  # heavy, and a listing of all environments needs no log
 
-            structlog.get_logger().exception("a tool raised", tool=self.name)
+            logger().exception("a tool raised", tool=self.name)
             heard = _heard.get()
             if heard is not None:
                 heard.raised.append(

@@ -93,14 +93,14 @@ async def test_one_seed_for_all_rollouts_of_a_row_is_told(
     async with running_client() as here:
         for call in (here.gym.groups, here.gym.rollouts, partial(here.gym.rollouts, output=tmp_path / "o")):
             _ = [one async for one in call(rows(1), environment=NAME, seed=7, repeats=2)]
-            assert capsys.readouterr().out.count(same) == 1
+            assert capsys.readouterr().err.count(same) == 1
             (tmp_path / "o").unlink(missing_ok=True)
         each = {NAME: 2, "mcqa": 1}
         _ = [one async for one in here.gym.rollouts(rows(1), environment=NAME, seed=7, repeats=each)]
-        assert same in capsys.readouterr().out
+        assert same in capsys.readouterr().err
         for apart in ({"seed": 7}, {"repeats": 2}, {"seed": 7, "repeats": 2, "seed_repeats": True}):
             _ = [one async for one in here.gym.rollouts(rows(1), environment=NAME, **apart)]
-            assert "seed" not in capsys.readouterr().out
+            assert "seed" not in capsys.readouterr().err
 
 
 @pytest.mark.anyio

@@ -226,7 +226,7 @@ async def test_a_hop_that_stalls_is_named_once_for_all_who_wait(capsys: pytest.C
         await here.engine.calls.until(10)
         capsys.readouterr()
         await anyio.sleep(STALL_S + STALL_LOOK_S + 1)
-        (line,) = [line for line in capsys.readouterr().out.splitlines() if "requests stall" in line]
+        (line,) = [line for line in capsys.readouterr().err.splitlines() if "requests stall" in line]
         assert "request=\"model 'policy' (worker model-1)\"" in line
         assert "requests=5" in line
 

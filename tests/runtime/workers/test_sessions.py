@@ -127,7 +127,7 @@ async def test_a_session_is_closed_once_however_often_that_is_said(
     await sessions.close("b")
     await sessions.close_all()
     assert room.closed == 1
-    assert "raised" not in capsys.readouterr().out
+    assert "raised" not in capsys.readouterr().err
 
 
 async def test_closing_while_it_opens_closes_it() -> None:
@@ -157,7 +157,7 @@ async def test_what_a_close_raises_or_how_long_it_takes_hinders_no_other(
     assert clock.monotonic() - started_s == pytest.approx(CLOSE_LIMIT_S)
     assert [room.closed for room in rooms] == [0, *[1] * 20]
     assert len(sessions) == 0
-    assert "I stay" in capsys.readouterr().out
+    assert "I stay" in capsys.readouterr().err
 
 
 async def test_emptied_returns_with_the_last_session() -> None:

@@ -174,6 +174,7 @@ async def test_an_environment_may_be_given_for_rows_that_name_none(tmp_path: Pat
 
 @pytest.mark.slow
 async def test_heavy_environments_are_judged_under_their_limit(tmp_path: Path) -> None:
+    """Of processor time; on a very busy machine the limit of 7 s in all comes first."""
     module = tmp_path / "spinner.py"
     module.write_text(
         "from gym_runtime import Environment, Reply, Task, Verdict\n"
@@ -185,7 +186,7 @@ async def test_heavy_environments_are_judged_under_their_limit(tmp_path: Path) -
     )
     environment = catalogue.environment(str(module))
     assert (await reverify(environment, mcqa_row("stop"))).reward == 1.0
-    with pytest.raises(ResourceError, match=r"verification took longer than 0.5 s"):
+    with pytest.raises(ResourceError, match=r"verification took longer than (0.5|7) s"):
         await reverify(environment, mcqa_row("spin"))
 
 

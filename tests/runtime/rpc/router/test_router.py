@@ -205,7 +205,7 @@ async def test_a_request_whose_caller_is_gone_is_waited_for_no_longer(
     assert budget.waited_for is not None
     assert budget.waited_for.name == "model 'policy' (worker a)"
     await anyio.sleep(1000)
-    assert "answers were lost" not in capsys.readouterr().out
+    assert "answers were lost" not in capsys.readouterr().err
 
 
 @pytest.mark.slow
