@@ -13,6 +13,7 @@ import os
 import sys
 import time
 from contextvars import ContextVar
+from functools import cache
 from typing import TYPE_CHECKING, Any, TextIO, cast
 
 from gym_runtime import light_imports, tracing
@@ -160,10 +161,15 @@ class _Logger:
         level = LEVELS.get(os.environ.get("GYM_LOG_LEVEL", "").lower(), LEVELS["warning"])
         ours = structlog.wrap_logger(
             _current_stderr(),
-            processors=[*_CHAIN, *_tail(lines=True)],
+            processors=_lines(),
             wrapper_class=structlog.make_filtering_bound_logger(level),
         )
         return getattr(ours, name)
+
+
+@cache
+def _lines() -> list[Any]:
+    return [*_CHAIN, *_tail(lines=True)]  # once, because a renderer is a cycle of objects
 
 
 _LOGGER = cast("FilteringBoundLogger", _Logger())

@@ -386,4 +386,4 @@ class Sweep:
         for one in done:
             self._ended.remove(one)
             del self._left[one]
-        return [f"journal.{token(self._run, 'run')}.{one}.>" for one in done]
+        return [f"journal.{token(self._run, 'run')}.{block}.>" for block in done]

@@ -41,7 +41,6 @@ COMMANDS: dict[str, Callable[[Place, str], list[str]]] = {
         *("reverify", "--rollouts", str(place.stored(ref)), "--inputs", str(place.folder / "rows.jsonl")),
         *("--set", "threshold=1", "-o", "out.jsonl"),
     ],
-    "prepare": lambda place, ref: ["prepare", "mcqa", "--input", str(place.rows(ref)), "-o", "data"],
 }
 
 
@@ -80,6 +79,15 @@ def test_an_environment_that_takes_a_row_of_another_name_does_not_load_it(place:
     with open_dataset(place.rows(ref), environment="mcqa", adopt=True) as dataset:
         assert ([*dataset.environments], [*dataset.adopted]) == (["mcqa"], [ref])
     assert not place.mark.exists()
+
+
+@pytest.mark.parametrize("what", PATHS)
+def test_prepare_takes_a_row_of_another_name_and_does_not_load_it(place: Place, what: str) -> None:
+    rows = str(place.rows(place.name(what)))
+    assert main.run(["prepare", "mcqa", "--input", rows, "-o", "data"]) == 0
+    assert not place.mark.exists()
+    written = [json.loads(line) for line in (place.folder / "data/train.jsonl").read_bytes().splitlines()]
+    assert {row["agent_ref"]["name"] for row in written} == {"mcqa"}
 
 
 @pytest.mark.slow
