@@ -63,7 +63,8 @@ UNAVAILABLE = 503
 NO_JETSTREAM = (
     "the broker has no JetStream: start it with 'nats-server -js', or enable JetStream for this account"
 )
-FULL = ("no space left", "insufficient")  # the file system says the one, JetStream's own limits the other
+# The file system says the first two, JetStream's own limits the last.
+FULL = ("no space left", "file too large", "insufficient")
 FULL_REMEDY = (
     "make room at the broker (restart a nats-server that gym-runtime did not start), "
     "then repeat the command; 'run' goes on with --resume"
@@ -290,7 +291,8 @@ class Streams:
         expected: int = 0,
         patience_s: float | None = None,
     ) -> Answer:
-        """A request to JetStream's management interface; it is repeated while a cluster elects a leader.
+        """A request to JetStream's management interface; it is repeated while a cluster elects a
+        leader, and a delete while the disk is full.
 
         Args:
             failed: the beginning of the error's message.
@@ -306,10 +308,14 @@ class Streams:
             found = decode_answer(answer.payload)
             if found.error is None or found.err_code == expected:
                 return found
+            said = found.error.description
             # A broker that lost its directory, or a first client, has the stream in a moment.
             lacking = found.err_code == NO_STREAM and verb.startswith("CONSUMER.CREATE")
-            if not (lacking or found.err_code == NO_LEADER) or time.monotonic() > give_up_s:
-                raise BrokerError(f"{failed}: {found.error.description}")
+            passes = lacking or found.err_code == NO_LEADER
+            # Nothing hurries with a delete; a run must not end for it while its broker gets space.
+            passes = passes or (verb.startswith("STREAM.PURGE") and _is_full(said))
+            if not passes or time.monotonic() > give_up_s:
+                raise _refusal(failed, said)
             if not lacking or not await self.setup.restored():
                 await backoff.wait()
 
@@ -386,8 +392,7 @@ class Streams:
                     return await self._ours(subject, nonce) if attempts > 1 and not once else None
                 # 503 passes: no leader at the moment, or too much waits. Any other refusal would come again.
                 if stored.error.code != UNAVAILABLE or time.monotonic() > give_up_s:
-                    remedy = f": {FULL_REMEDY}" if any(word in said for word in FULL) else ""
-                    raise BrokerError(f"the broker refuses {on_wire!r}: {said}{remedy}")
+                    raise _refusal(f"the broker refuses {on_wire!r}", said)
                 self._note_refusal(nonce, said)
                 await backoff.wait()
         finally:
@@ -445,6 +450,14 @@ class Streams:
             # The total may shrink while this reads; an empty page ends it in any case.
             if not page or len(found) >= info.total:
                 return found
+
+
+def _is_full(said: str) -> bool:
+    return any(word in said for word in FULL)
+
+
+def _refusal(failed: str, said: str) -> BrokerError:
+    return BrokerError(f"{failed}: {said}{f': {FULL_REMEDY}' if _is_full(said) else ''}")
 
 
 def _silent(patience_s: float, error: BaseException) -> BrokerError:

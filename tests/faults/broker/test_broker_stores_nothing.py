@@ -184,6 +184,24 @@ async def test_a_worker_waits_with_what_it_stores_and_says_so(
         assert await bus.counts("journal.>") == {"journal.r.0.0.0": 1}
 
 
+async def test_a_delete_waits_for_space_and_names_the_remedy(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with nats.connect(broker.url) as bus:
+        for number in range(3):
+            await bus.append(f"journal.r.{number}.0.0", bytes(1024))
+        break_disk(broker.pid)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(bus.forget, "journal.r.0.>")
+            await anyio.sleep(0.2)
+            broker.restart()
+        assert set(await bus.counts("journal.>")) == {"journal.r.1.0.0", "journal.r.2.0.0"}
+        monkeypatch.setattr(streams, "PATIENCE_S", 0.5)
+        break_disk(broker.pid)
+        with pytest.raises(BrokerError, match=f"does not delete .*{REMEDY}"):
+            await bus.forget("journal.r.1.>")
+
+
 async def test_status_and_metrics_name_a_broker_that_stores_nothing(tmp_path: Path) -> None:
     config = 'listen: "127.0.0.1:-1"'
     begun = anyio.Event()
