@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import difflib
 import gc
+import os
+import traceback
 import warnings
 from collections import deque
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
-from typing import cast
+from typing import NoReturn, cast
 
 from gym_runtime.environment import DOMAINS, LoadedEnvironment, Resource, place
 
@@ -44,6 +46,26 @@ def hints(
                 f"share it{moved}; give each session its own: self.{name} = … in open"
             )
             yield "no state is kept on the class", detail
+
+
+@contextmanager
+def exits_raise() -> Generator[None]:
+    """Have `os._exit` raise within the block: it would end the check before its report."""
+    end, own = os._exit, os.getpid()
+
+    def refuse(status: int) -> NoReturn:
+        if os.getpid() != own:  # a child that was forked here must end
+            end(status)
+        at = traceback.extract_stack(limit=2)[0]
+        raise RuntimeError(
+            f"os._exit({status}) at {at.filename}:{at.lineno} would end a worker with all its rollouts"
+        )
+
+    os._exit = refuse
+    try:
+        yield
+    finally:
+        os._exit = end
 
 
 @contextmanager

@@ -329,6 +329,32 @@ async def test_a_verifier_that_blocks_the_event_loop_is_found_with_its_place(tmp
     assert f"{tmp_path / 'own.py'}:{line} in verify" in found["nothing blocks the event loop"]
 
 
+@pytest.mark.slow
+async def test_a_line_that_blocks_while_several_rules_are_checked_is_said_once(tmp_path: Path) -> None:
+    slow = "    import time\n    time.sleep(0.8 if reply.text == 'g0' else 0)\n    return Verdict"
+    body = VERIFY.replace("    return Verdict", slow)
+    environment = load(written(tmp_path, HEAD + body, rows()))
+    said = [one.detail for one in await contract.check(environment) if not one.passed]
+    assert len(said) == 1
+    assert said[0].count("in verify") == 1
+
+
+async def test_a_verifier_that_ends_its_process_is_found_with_its_place(tmp_path: Path) -> None:
+    ends = "    import os\n    reply.text or os._exit(3)\n    return Verdict"
+    body = VERIFY.replace("    return Verdict", ends)
+    found = await broken(tmp_path, body, rows())
+    assert list(found) == ["silence scores nothing"]
+    line = (HEAD + body).splitlines().index("    reply.text or os._exit(3)") + 1
+    place = f"{tmp_path / 'own.py'}:{line}"
+    assert f"os._exit(3) at {place} would end a worker" in found["silence scores nothing"]
+
+
+async def test_a_tool_that_returns_images_answers_bad_calls(tmp_path: Path) -> None:
+    look = "['Here:', Image(b'GIF89a' + bytes([1, 0, 1, 0]) + bytes(16))]"
+    body = SESSION.format(look=look).replace("at: str)", "at: str = 'x')").replace("-> str", "-> object")
+    assert not await broken(tmp_path, body, rows(), head=HEAD.replace("Episode,", "Episode, Image,"))
+
+
 async def test_a_tool_without_a_docstring_is_a_warning(tmp_path: Path) -> None:
     body = SESSION.format(look="at").replace('        "Look at something."\n', "")
     found = await warnings(tmp_path, body, with_tool())
