@@ -10,11 +10,12 @@ import msgspec
 import pytest
 from gym_runtime import Client, connect
 from gym_runtime.client import make_pools
-from gym_runtime.messages.outcomes import Completed, RolloutRecord
+from gym_runtime.messages.outcomes import Completed, Failed, RolloutRecord
 from gym_runtime.system.spec import SystemSpec
 from gym_runtime.system.system import System, running
 from gym_runtime.timing import MEMBER_GONE_S
 from gym_runtime.workers.adapter import ModelSettings
+from time_limits import busy
 
 pytestmark = [pytest.mark.fault, pytest.mark.slow, pytest.mark.anyio, pytest.mark.timeout(120)]
 
@@ -71,3 +72,18 @@ async def test_a_verification_that_blocks_its_worker_costs_no_other_one_anything
     assert not +restarts
     assert len(blocked) == 1
     assert "blocking.py:" in blocked.pop()
+
+
+async def test_a_rollout_whose_only_worker_stays_blocked_names_the_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GYM_TEST_NOTES", str(tmp_path / "notes"))
+    monkeypatch.chdir(Path(__file__).parent / "environments")
+    limit_s = 15 * busy()
+    row = {"responses_create_params": {"input": "go"}, "number": 0, "blocks_s": limit_s + 5}
+    async with connect(model="scripted/message", environments=["blocking"]) as gym:
+        async for record in gym.rollouts([row], environment="blocking", timeout_s=limit_s):
+            assert isinstance(record.outcome, Failed)
+            fault = record.outcome.fault
+            assert (fault.kind, fault.stage) == ("deadline", "resource")
+            assert ", blocked at blocking.py:" in fault.message

@@ -154,10 +154,10 @@ class Router:
                     continue
                 lonely_since = lonely_since or clock.monotonic()
                 if clock.monotonic() - lonely_since > NO_WORKER_GRACE_S:
+                    blocked, start = view.last_blocked(pool), f"start one with: gym-runtime start {kind}"
+                    why = f"the last was {blocked}" if blocked else start
                     raise NoWorker(
-                        f"no worker serves {kind} '{pool}' since {NO_WORKER_GRACE_S:.0f} s; "
-                        f"start one with: gym-runtime start {kind}",
-                        stage=kind,
+                        f"no worker serves {kind} '{pool}' since {NO_WORKER_GRACE_S:.0f} s; {why}", stage=kind
                     ) from error
                 # A limit, because the pool may have workers that this view does not know yet.
                 with anyio.move_on_after(0.25):
@@ -288,10 +288,12 @@ class Router:
         try:
             data = await self._exchange(view, hop, sent, headers)
         except anyio.get_cancelled_exc_class():
+            hop.blocked = view.blocked(worker)
             budget.note_wait(hop)
             await self._abort(worker, request)
             raise
         except DeadlineExceeded:
+            hop.blocked = view.blocked(worker)
             await self._abort(worker, request)
             raise DeadlineExceeded(
                 f"the deadline passed while waiting for {hop.name} since {hop.waited_s():.0f} s",

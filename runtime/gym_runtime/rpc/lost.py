@@ -53,10 +53,11 @@ class InFlightRequest(Stop):
     Attributes:
         worker: the worker that was asked; empty for a question to any worker of the pool.
         lost: the worker no longer knows the request.
+        blocked: where the worker's event loop was blocked when the waiting ended; empty if it was not.
     """
 
     # Slots: each request has such an object, and thousands exist at a time.
-    __slots__ = ("_misses", "_wait_s", "due_s", "key", "kind", "lost", "pool", "since_s", "worker")
+    __slots__ = ("_misses", "_wait_s", "blocked", "due_s", "key", "kind", "lost", "pool", "since_s", "worker")
 
     def __init__(self, kind: str, pool: str, worker: str, key: str) -> None:
         super().__init__()
@@ -67,6 +68,7 @@ class InFlightRequest(Stop):
         self.since_s = clock.monotonic()
         self.due_s = self.since_s + IN_FLIGHT_FIRST_S
         self.lost = False
+        self.blocked = ""
         self._wait_s = IN_FLIGHT_FIRST_S
         self._misses = 0
 
@@ -77,7 +79,8 @@ class InFlightRequest(Stop):
     @property
     def name(self) -> str:
         """For messages and logs."""
-        return f"{self.kind} '{self.pool}'" + (f" (worker {self.worker})" if self.worker else "")
+        about = f"worker {self.worker}" + (f", {self.blocked}" if self.blocked else "")
+        return f"{self.kind} '{self.pool}'" + (f" ({about})" if self.worker else "")
 
     def waited_s(self) -> float:
         return clock.monotonic() - self.since_s

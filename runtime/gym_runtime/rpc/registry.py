@@ -41,11 +41,15 @@ def _nothing() -> None:
     pass
 
 
-def _remember(workers: dict[str, None], worker: str) -> None:
-    workers[worker] = None
+def _remember(workers: dict[str, Heartbeat | None], worker: str, known: Heartbeat | None) -> None:
+    workers[worker] = known
     if len(workers) > REMEMBERED:
         # A dict keeps the order of insertion, so the first key is the oldest.
         del workers[next(iter(workers))]
+
+
+def _blocked(heartbeat: Heartbeat | None) -> str:
+    return heartbeat.detail.get("blocked", "") if heartbeat is not None else ""
 
 
 class Place(NamedTuple):
@@ -78,8 +82,8 @@ class WorkerRegistry:
         self._place = ALONE
         self._loads: dict[str, tuple[float, float]] = {}
         self._in_flight: dict[str, dict[Stop, None]] = {}
-        self._drained: dict[str, None] = {}
-        self._gone: dict[str, None] = {}
+        self._drained: dict[str, Heartbeat | None] = {}
+        self._gone: dict[str, Heartbeat | None] = {}
         self._changed = anyio.Event()
         self._on_change = changed
 
@@ -124,12 +128,13 @@ class WorkerRegistry:
     def forget(self, worker: str) -> None:
         """A worker is gone."""
         missing = self.missing.pop(worker, None)
-        if worker in self._alive or missing is not None:
+        known = self._alive.get(worker, missing)
+        if known is not None:
             logger().info("a worker is gone", kind=self.kind, worker_gone=worker)
         if missing is not None:
             # A missing worker was removed before, so `_remove` will not report the change.
             self._on_change()
-        _remember(self._gone, worker)
+        _remember(self._gone, worker, known or self._gone.get(worker))
         self._remove(worker)
 
     def _remove(self, worker: str) -> None:
@@ -139,7 +144,7 @@ class WorkerRegistry:
         heartbeat = self._alive.pop(worker, None)
         if heartbeat is not None:
             if heartbeat.draining:
-                _remember(self._drained, worker)
+                _remember(self._drained, worker, heartbeat)
             self._loads.pop(worker, None)
             self._note_change()
 
@@ -229,6 +234,15 @@ class WorkerRegistry:
     def is_gone(self, worker: str) -> bool:
         """Whether a worker was declared gone, and has not been heard of since."""
         return worker in self._gone
+
+    def blocked(self, worker: str) -> str:
+        """Where the event loop of a worker that is alive is blocked; empty if it is not."""
+        return _blocked(self._alive.get(worker))
+
+    def last_blocked(self, pool: str) -> str:
+        """Where the event loop of the pool's last worker that is gone was blocked; empty if it was not."""
+        gone = (one for one in reversed(self._gone.values()) if one is not None and pool in one.pools)
+        return _blocked(next(gone, None))
 
     def alive(self) -> list[Heartbeat]:
         """All workers, draining ones included. Loads are those at the last answer or announcement."""

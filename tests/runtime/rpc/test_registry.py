@@ -168,3 +168,17 @@ async def test_a_worker_that_did_not_answer_is_missing_until_it_answers_or_is_go
     view.forget("a")
     view.lose("nobody")
     assert list(view.missing) == []
+
+
+def test_a_worker_that_is_gone_leaves_where_it_was_blocked_until_it_is_heard_of() -> None:
+    view = view_of(presence("a", detail={"blocked": "blocked at own.py:7 in verify"}))
+    assert view.blocked("a") == "blocked at own.py:7 in verify"
+    assert not view.last_blocked("policy")
+    view.lose("a")
+    view.forget("a")
+    view.forget("a")  # another watcher says so, too
+    assert view.last_blocked("policy") == "blocked at own.py:7 in verify"
+    assert not view.last_blocked("judge")
+    view.learn(presence("a"))
+    assert not view.last_blocked("policy")
+    assert not view.blocked("a")

@@ -17,6 +17,7 @@ from gym_runtime.errors import (
 from gym_runtime.messages import calls
 from gym_runtime.rpc.actors import RoutedReply
 from gym_runtime.rpc.ask import NO_WORKER_GRACE_S
+from gym_runtime.rpc.members import Heartbeat
 from gym_runtime.rpc.retry_budget import RetryBudget
 from gym_runtime.timing import MEMBER_GONE_S
 from gym_testing.background import background, settled
@@ -215,6 +216,15 @@ async def test_without_any_worker_it_gives_up_after_a_grace_and_names_the_remedy
         await cluster.ask(within_s=3600)
     assert raised.value.stage == "model"
     assert NO_WORKER_GRACE_S <= clock.monotonic() - started_s < NO_WORKER_GRACE_S + 1
+
+
+@pytest.mark.slow
+async def test_a_pool_whose_last_worker_was_blocked_names_the_line(cluster: Cluster) -> None:
+    detail = {"blocked": "blocked at own.py:7 in verify"}
+    cluster.router.members.learn(Heartbeat(worker="a", kind="model", pools=["policy"], detail=detail))
+    cluster.router.views["model"].forget("a")
+    with pytest.raises(NoWorker, match=r"since 30 s; the last was blocked at own\.py:7 in verify$"):
+        await cluster.ask(within_s=3600)
 
 
 async def test_a_worker_that_arrives_within_the_grace_is_asked_soon(cluster: Cluster) -> None:
