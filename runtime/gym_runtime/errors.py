@@ -7,6 +7,7 @@
     ├── ModelError            the engine's
     │   ├── ModelRefused      it refused the request: bad key, unknown model, content filter; never retried
     │   ├── ModelUnavailable  overloaded, unreachable or cut off; retried within the rollout's budget
+    │   │   └── ModelLimited  it is up, and limits how often it is asked (429)
     │   ├── UnusableAnswer    a judge's answer was cut short or has no label; never retried
     │   ├── ConversationUnknown  the worker has not kept the conversation; it is sent again in full
     │   └── StaleWeights      sampled from weights older than the run allows; the rollout starts again
@@ -151,23 +152,18 @@ class ModelRefused(ModelError):
 class ModelUnavailable(ModelError):
     """Overloaded, unreachable, or cut off in mid-answer.
 
-    ``retry_after_s`` is the pause in seconds that the engine asked for, or None. ``limited``: it is up, and
-    limits how often it is asked (429); only the process that asked the engine knows this.
+    ``retry_after_s`` is the pause in seconds that the engine asked for, or None.
     """
 
     retryable = True
 
-    def __init__(
-        self,
-        message: str = "",
-        *,
-        stage: str = "",
-        retry_after_s: float | None = None,
-        limited: bool = False,
-    ) -> None:
+    def __init__(self, message: str = "", *, stage: str = "", retry_after_s: float | None = None) -> None:
         super().__init__(message, stage=stage)
         self.retry_after_s = retry_after_s
-        self.limited = limited
+
+
+class ModelLimited(ModelUnavailable):
+    """The engine is up, and limits how often it is asked (429)."""
 
 
 class UnusableAnswer(ModelError):

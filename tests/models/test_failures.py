@@ -16,7 +16,7 @@ from gym_models.wire.failures import (
     retry_after_s,
 )
 from gym_models.wire.http import Answer
-from gym_runtime.errors import ModelError, ModelRefused, ModelUnavailable
+from gym_runtime.errors import ModelError, ModelLimited, ModelRefused, ModelUnavailable
 from tables import table
 
 KEY = "sk-secret-0123456789"
@@ -44,7 +44,7 @@ def error(message: str, code: str | None = None) -> dict[str, Any]:
         (408, error("slow"), ModelUnavailable),
         (409, error("conflict"), ModelUnavailable),
         (422, {"detail": [{"msg": "x"}]}, ModelRefused),
-        (429, error("slow down", "rate_limit_exceeded"), ModelUnavailable),
+        (429, error("slow down", "rate_limit_exceeded"), ModelLimited),
         (429, error("pay", "insufficient_quota"), ModelRefused),
         (302, b"", ModelRefused),
         (500, error("oops"), ModelUnavailable),
@@ -160,7 +160,7 @@ def test_an_engine_that_limits_its_calls_is_told_by_its_status_not_by_its_words(
 ) -> None:
     found = failure(answer(status, error("an engine behind me answered 429")), ENDPOINT)
     assert isinstance(found, ModelUnavailable)
-    assert found.limited == limited
+    assert isinstance(found, ModelLimited) == limited
 
 
 @pytest.mark.parametrize(

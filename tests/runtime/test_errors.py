@@ -65,6 +65,7 @@ def test_whose_fault_and_whether_it_may_pass() -> None:
         "ModelError": ("model", False),
         "ModelRefused": ("model", False),
         "ModelUnavailable": ("model", True),
+        "ModelLimited": ("model", True),
         "UnusableAnswer": ("model", False),
         "ConversationUnknown": ("model", True),
         "StaleWeights": ("model", True),

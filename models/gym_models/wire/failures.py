@@ -6,7 +6,8 @@ Pure functions of status, headers and body.
     400 about the context length  an answer that stops short; of a first prompt `ModelRefused`
     400 401 403 404 413 422       `ModelRefused`
     429 ``insufficient_quota``    `ModelRefused`: waiting does not fill an account
-    408 409 425 429 498 5xx       `ModelUnavailable`, with the delay that the engine asks for
+    429                           `ModelLimited`, with the delay that the engine asks for
+    408 409 425 498 5xx           `ModelUnavailable`, likewise
     501                           `ModelRefused`: not implemented
     2xx with an error's code      as that code, an overflow included: a router passes an error on
     2xx that isn't an answer      `ModelUnavailable`: a proxy answered, or a body broke off
@@ -24,7 +25,7 @@ from email.utils import parsedate_to_datetime
 from typing import Any
 
 import msgspec
-from gym_runtime.errors import UNREADABLE, ModelError, ModelRefused, ModelUnavailable
+from gym_runtime.errors import UNREADABLE, ModelError, ModelLimited, ModelRefused, ModelUnavailable
 
 from gym_models.wire.endpoint import Endpoint
 from gym_models.wire.http import Answer
@@ -77,8 +78,8 @@ def failure(answer: Answer, endpoint: Endpoint) -> ModelError:
     message = f"{endpoint.url} answered {answer.status}" + (f": {said}" if said else "")
     quota = answer.status == 429 and any(code in text for code in _NO_WAITING_HELPS)
     if _may_pass(answer.status) and not quota:
-        wait_s, limited = retry_after_s(answer.headers), answer.status == 429
-        return ModelUnavailable(message, stage="model", retry_after_s=wait_s, limited=limited)
+        unavailable = ModelLimited if answer.status == 429 else ModelUnavailable
+        return unavailable(message, stage="model", retry_after_s=retry_after_s(answer.headers))
     if answer.status in (401, 403):
         holder = (
             f"the key in {endpoint.key_variable}" if endpoint.has_key else f"no key, {endpoint.key_variable}"

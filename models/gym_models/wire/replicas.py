@@ -19,7 +19,7 @@ import anyio
 import anyio.to_thread
 from gym_runtime import UsageError, clock
 from gym_runtime.adapters import CallContext, ModelSettings
-from gym_runtime.errors import DeadlineExceeded, ModelError, ModelUnavailable, NotThereYet
+from gym_runtime.errors import DeadlineExceeded, ModelError, ModelLimited, ModelUnavailable, NotThereYet
 from gym_runtime.logs import logger
 from gym_runtime.plurals import counted
 
@@ -188,7 +188,7 @@ class Replicas(Generic[E]):
 
     def _suspect(self, replica: Replica[E], error: ModelUnavailable) -> None:
         # One that limits its calls is busy, not down.
-        if not replica.state.up or error.limited:
+        if not replica.state.up or isinstance(error, ModelLimited):
             return
         # A single replica stays in use until a check fails, too: there is no other.
         if len(self._replicas) > 1:

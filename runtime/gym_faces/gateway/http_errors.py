@@ -6,6 +6,7 @@
     `TaskError`, `ModelRefused`                  invalid        no
     `PayloadTooLarge`                            too large      no
     `Busy`                                       rate limit     after a second
+    `ModelLimited`                               rate limit     when the engine says
     `ModelUnavailable`, `TransportError`         overloaded     when the engine says
     `DeadlineExceeded`                           timeout        no
     all others                                   internal       no
@@ -23,6 +24,7 @@ from gym_runtime.errors import (
     Busy,
     DeadlineExceeded,
     GymError,
+    ModelLimited,
     ModelRefused,
     ModelUnavailable,
     PayloadTooLarge,
@@ -49,7 +51,8 @@ def problem_of(error: GymError) -> Problem:
             return Problem(kind="rate_limit", message=said, retry_after_s=RETRY_AFTER_S)
         # Before `TransportError`, and with the engine's own pause.
         case ModelUnavailable(retry_after_s=wait_s):
-            return Problem(kind="overloaded", message=said, retry_after_s=wait_s or RETRY_AFTER_S)
+            kind = "rate_limit" if isinstance(error, ModelLimited) else "overloaded"
+            return Problem(kind=kind, message=said, retry_after_s=wait_s or RETRY_AFTER_S)
         case TransportError(retryable=True):
             return Problem(kind="overloaded", message=said, retry_after_s=RETRY_AFTER_S)
         case DeadlineExceeded():

@@ -10,7 +10,7 @@ import openai
 import pytest
 from faces.gateway.openai_client import TOOL, USER, client
 from faces.gateway.running_gateway import standing
-from gym_runtime.errors import ModelRefused, ModelUnavailable
+from gym_runtime.errors import ModelLimited, ModelRefused, ModelUnavailable
 from gym_testing.small_system import answer, function_call
 
 pytestmark = pytest.mark.anyio
@@ -58,15 +58,21 @@ async def test_an_error_in_a_stream_that_has_begun() -> None:
 
 
 @pytest.mark.slow
-async def test_what_may_pass_says_when_to_ask_again() -> None:
+@pytest.mark.parametrize(
+    ("turn", "error", "status"),
+    [
+        (ModelUnavailable("overloaded", retry_after_s=60), openai.InternalServerError, 503),
+        (ModelLimited("slow down", retry_after_s=60), openai.RateLimitError, 429),
+    ],
+)
+async def test_what_may_pass_says_when_to_ask_again(
+    turn: ModelUnavailable, error: type[openai.APIStatusError], status: int
+) -> None:
     # The worker would wait longer than the deadline allows before it asks its engine again.
-    async with (
-        standing(ModelUnavailable("overloaded", retry_after_s=60), timeout_s=9) as stand,
-        client(stand) as made,
-    ):
-        with pytest.raises(openai.InternalServerError, match="overloaded") as caught:
+    async with standing(turn, timeout_s=9) as stand, client(stand) as made:
+        with pytest.raises(error, match=turn.message) as caught:
             await made.chat.completions.create(model="m", messages=USER)
-    assert caught.value.status_code == 503
+    assert caught.value.status_code == status
     assert caught.value.response.headers["retry-after"] == "1"
     assert caught.value.response.headers["x-should-retry"] == "true"
 
