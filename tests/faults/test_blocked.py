@@ -15,7 +15,6 @@ from gym_runtime.system.spec import SystemSpec
 from gym_runtime.system.system import System, running
 from gym_runtime.timing import MEMBER_GONE_S
 from gym_runtime.workers.adapter import ModelSettings
-from time_limits import busy
 
 pytestmark = [pytest.mark.fault, pytest.mark.slow, pytest.mark.anyio, pytest.mark.timeout(120)]
 
@@ -79,7 +78,7 @@ async def test_a_rollout_whose_only_worker_stays_blocked_names_the_line(
 ) -> None:
     monkeypatch.setenv("GYM_TEST_NOTES", str(tmp_path / "notes"))
     monkeypatch.chdir(Path(__file__).parent / "environments")
-    limit_s = 15 * busy()
+    limit_s = 25.0  # later the broker drops the connection of the worker, which answers no ping
     row = {"responses_create_params": {"input": "go"}, "number": 0, "blocks_s": limit_s + 5}
     async with connect(model="scripted/message", environments=["blocking"]) as gym:
         async for record in gym.rollouts([row], environment="blocking", timeout_s=limit_s):
