@@ -105,9 +105,10 @@ class ServerProcess:
                     self.insist()
                 self._shared = bytes(await self.answer()) == b"true"
         except ProcessDied as error:
-            raise NotPrepared("it ended while it imported what it needs") from error
+            raise NotPrepared("it ended while it imported what it needs, or tried it on examples") from error
         except TimeoutError as error:
-            raise NotPrepared(f"importing what it needs took longer than {START_LIMIT_S:g} s") from error
+            what = "importing what it needs, and trying it on examples,"
+            raise NotPrepared(f"{what} took longer than {START_LIMIT_S:g} s") from error
         self._own = frozenset(tree.members(self._child.pid))
         self._prepared = self.reusable = True
 

@@ -349,6 +349,16 @@ async def test_a_verifier_that_ends_its_process_is_found_with_its_place(tmp_path
     assert f"os._exit(3) at {place} would end a worker" in found["silence scores nothing"]
 
 
+@pytest.mark.slow
+async def test_an_isolated_verifier_that_ends_its_process_is_not_only_said_to_fail_its_imports(
+    tmp_path: Path,
+) -> None:
+    ends = "    import os\n    reply.text == task.goal or os._exit(3)\n    return Verdict"
+    body = VERIFY.replace("    return Verdict", ends).replace('goal.")', 'goal.", isolated=True)')
+    found = await broken(tmp_path, body, rows())
+    assert "or tried it on examples" in found["silence scores nothing"]
+
+
 async def test_a_tool_that_returns_images_answers_bad_calls(tmp_path: Path) -> None:
     look = "['Here:', Image(b'GIF89a' + bytes([1, 0, 1, 0]) + bytes(16))]"
     body = SESSION.format(look=look).replace("at: str)", "at: str = 'x')").replace("-> str", "-> object")
