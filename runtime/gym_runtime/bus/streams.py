@@ -94,7 +94,8 @@ LIFE_S = {kind: days * 24 * 3600 for kind, days in _LIFE_DAYS.items()}
 attempt: its task is delivered for 30 days at most, so only an attempt that lasts for more than a week could
 find the result gone. A journal lives as long, because a run may be paused for weeks, and failed tasks, which
 `retry-failed` runs again, are beside it. Beside the runs are the weights that an engine loads when it starts,
-and curricula: they must not go while a system stands for months. A blob outlives the message that names it."""
+and curricula: they must not go while a system stands for months. A blob outlives the message that names
+it."""
 
 
 def definition(names: Names, kind: str, replicas: int) -> dict[str, Any]:
