@@ -192,6 +192,24 @@ async def test_collect_writes_at_once_and_goes_on_with_its_file(tmp_path: Path) 
         broker.stop()
 
 
+async def test_a_publish_that_is_terminated_leaves_no_part_of_a_run(tmp_path: Path) -> None:
+    rows = tmp_path / "rows.jsonl"
+    rows.write_bytes(b"".join(ROW % (number, b"", number) for number in range(20_000)))
+    broker = Broker(tmp_path / "state")
+    publish = [sys.executable, "-m", "gym_runtime.cli.main", "publish", str(rows)]
+    publish += ["--environment", "example_session_state_mgmt", "--nats", broker.start()]
+    try:
+        async with connect(nats=broker.url) as gym:
+            with started(publish) as process:
+                while not await gym.runs():
+                    await anyio.sleep(0.01)
+                process.send_signal(signal.SIGTERM)
+                assert await anyio.to_thread.run_sync(process.wait) == 130
+            assert [run.state for run in await gym.runs()] == ["cancelled"]
+    finally:
+        broker.stop()
+
+
 async def test_collect_says_that_the_rest_will_not_come_after_a_killed_publish(tmp_path: Path) -> None:
     model = ModelSettings(provider="scripted", name="message")
     pools = make_pools(["example_session_state_mgmt"], model, concurrency=8)
