@@ -194,7 +194,7 @@ async def test_collect_writes_at_once_and_goes_on_with_its_file(tmp_path: Path) 
 
 async def test_a_publish_that_is_terminated_leaves_no_part_of_a_run(tmp_path: Path) -> None:
     rows = tmp_path / "rows.jsonl"
-    rows.write_bytes(b"".join(ROW % (number, b"", number) for number in range(20_000)))
+    rows.write_bytes(b"".join(ROW % (number, b"", number) for number in range(40_000)))
     broker = Broker(tmp_path / "state")
     publish = [sys.executable, "-m", "gym_runtime.cli.main", "publish", str(rows)]
     publish += ["--environment", "example_session_state_mgmt", "--nats", broker.start()]
