@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 from gym_runtime.errors import UsageError
-from gym_runtime.files import load_manifest
+from gym_runtime.files import lines_of, load_manifest
 
 from gym_view.index import IndexedRow
 from gym_view.indexing import indexed
@@ -58,8 +58,7 @@ def _in_run(run: Run, task: int, rollout: int) -> tuple[Path, bytes]:
 
 
 def _line(rows: Path, number: int) -> bytes:
-    with rows.open("rb") as file:
-        for count, line in enumerate(file, 1):
-            if count == number:
-                return line
+    for count, line in lines_of(rows):
+        if count == number:
+            return line
     raise UsageError(f"{rows} has no line {number}")

@@ -7,6 +7,7 @@ turn, a slice each, so a small file does not wait for a large one.
 
 from __future__ import annotations
 
+import codecs
 import os
 import queue
 import sys
@@ -70,6 +71,8 @@ def rows_in(rows: Path, at: int = 0) -> Iterator[tuple[bytes, int, int]]:
     that is too long the line is only the beginning.
     """
     with rows.open("rb", buffering=2**20) as file:
+        if at == 0 and file.read(len(codecs.BOM_UTF8)) == codecs.BOM_UTF8:  # of an editor
+            at = len(codecs.BOM_UTF8)
         file.seek(at)
         while row := _read_row(file):
             line, size = row

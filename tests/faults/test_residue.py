@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+import time
 from collections.abc import AsyncGenerator
 from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
 from typing import Any, cast
@@ -20,6 +21,7 @@ import pytest
 from gym_runtime.bus import nats
 from gym_runtime.bus.blobs import SMALL_INLINE_BYTES
 from gym_runtime.bus.nats import NatsBus
+from gym_runtime.bus.streams import LIFE_S
 from gym_runtime.client import Client, RunInfo, runs
 from gym_runtime.environment import catalogue
 from gym_runtime.files.rows import expand
@@ -263,6 +265,24 @@ async def test_nothing_is_left_of_a_run_whose_client_died_once_it_is_given_up(
                 process.wait()
         await here.gym.driver.close_abandoned(older_than_s=0)
         await here.only_summaries_of(*(info.run for info in await here.gym.runs()))
+
+
+async def test_a_published_run_is_closed_when_all_that_was_stored_of_it_has_expired(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runs, "CLIENT_DROPPED_S", 0.2)
+    began_s = time.time() - LIFE_S["rollout"] - 60
+    async with scene(broker, *DONE) as here:
+        for name in ("expired", "waits", "made"):
+            old = RunInfo(run=name, total=2, environments=[NAME], agents=["tool_loop"], created_s=began_s)
+            await here.gym.driver.open_run(old)
+        await here.gym.driver.publish([msgspec.structs.replace(tasks("waits", 1)[0], agent="not_served")])
+        assert await here.bus.commit("rollout.made.0.0", b"{}")
+        await here.gym.driver.open_run(RunInfo(run="young", total=2, created_s=time.time()))
+        await here.gym.driver.open_run(RunInfo(run="unknown", total=2))
+        await here.gym.driver.close_abandoned()
+        closed = {info.run for info in await here.gym.runs() if info.state != "active"}
+        assert closed == {"expired"}, "the others may still be collected"
 
 
 async def test_what_comes_after_the_end_of_a_run_is_freed_when_the_next_one_begins(broker: Broker) -> None:

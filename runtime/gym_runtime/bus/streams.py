@@ -88,12 +88,14 @@ ESSENTIALS: dict[str, dict[str, Any]] = {
 }
 """What a stream must be for the promises to hold, by kind; operators may set everything else."""
 
-_LIFE_DAYS = {"task": 30, "runs": 400, "rollout": 37, "journal": 2, "blob": 500}
+_LIFE_DAYS = {"task": 30, "runs": 400, "rollout": 37, "journal": 37, "blob": 500}
 LIFE_S = {kind: days * 24 * 3600 for kind, days in _LIFE_DAYS.items()}
 """How long what is stored stays, unless it is deleted before. A result outlives every chance of a second
 attempt: its task is delivered for 30 days at most, so only an attempt that lasts for more than a week could
-find the result gone. Beside the runs are the weights that an engine loads when it starts, and curricula: they
-must not go while a system stands for months. A blob outlives the message that names it."""
+find the result gone. A journal lives as long, because a run may be paused for weeks, and failed tasks, which
+`retry-failed` runs again, are beside it. Beside the runs are the weights that an engine loads when it starts,
+and curricula: they must not go while a system stands for months. A blob outlives the message that names
+it."""
 
 
 def definition(names: Names, kind: str, replicas: int) -> dict[str, Any]:

@@ -7,7 +7,8 @@ when it is started again.
 from __future__ import annotations
 
 import signal
-from contextlib import nullcontext
+from collections.abc import Callable
+from contextlib import nullcontext, suppress
 
 import anyio
 import msgspec
@@ -27,12 +28,14 @@ from gym_runtime.cli.options import (
     Watch,
 )
 from gym_runtime.cli.remote import run_async, unserved
-from gym_runtime.client import connect
+from gym_runtime.client import Client, RunInfo, connect
 from gym_runtime.client.recorded_runs import keep_flushing
 from gym_runtime.client.reward_watch import load_watch
 from gym_runtime.client.run import Run
+from gym_runtime.client.runs import tasks_of
 from gym_runtime.client.status import Counter
 from gym_runtime.client.streaming import background
+from gym_runtime.errors import GymError
 from gym_runtime.files.appender import write_whole
 from gym_runtime.files.recorded_run import benchmark_scores
 from gym_runtime.files.results import OutputFiles, ResultWriter
@@ -40,6 +43,30 @@ from gym_runtime.files.resume import read_collected
 from gym_runtime.files.run_metrics import Metrics
 from gym_runtime.messages.alarms import Alarm
 from gym_runtime.messages.outcomes import RolloutRecord
+from gym_runtime.plurals import counted
+
+LOOK_S = 5.0
+"""How often it is checked, while no result comes, whether one can still come."""
+
+
+async def tell_missing(gym: Client, info: RunInfo, metrics: Metrics, note: Callable[[str], None]) -> None:
+    """Say once that the broker has no tasks of a run whose results are not complete.
+
+    Tasks are stored until their results are. Two looks: a client that publishes may only be slow.
+    """
+    before, looks = -1, 0
+    while looks < 2:
+        await anyio.sleep(LOOK_S)
+        with suppress(GymError):
+            quiet = metrics.rollouts == before < info.total
+            stored = quiet and [await gym.driver.bus.counts(one) for one in tasks_of(info.run)]
+            looks = looks + 1 if quiet and not any(stored or ()) else 0
+        before = metrics.rollouts
+    missing = f"{info.total - before:,} of {counted(info.total, 'rollout')}"
+    note(
+        f"{missing} will not come: 'publish' was killed, or they waited for over 30 days. "
+        f"'gym-runtime cancel {info.run}' ends the run with what has come; publish the other rows again"
+    )
 
 
 def collect(
@@ -95,6 +122,8 @@ def collect(
                 async with background() as tasks:
                     tasks.start_soon(keep_flushing, writer)
                     tasks.start_soon(stop_on_signal, tasks.cancel_scope)
+                    if info.state == "active" and info.total and not info.attached:
+                        tasks.start_soon(tell_missing, gym, info, metrics, display.note)
                     collected = Run(
                         gym.driver,
                         info,

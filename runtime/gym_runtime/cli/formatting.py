@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 
 def span(seconds: float) -> str:
@@ -51,6 +53,11 @@ def share(value: float, error: float | None = None) -> str:
     ('50.0%', '50.0% ± 2.1%')
     """
     return f"{value:.1%}" if error is None else f"{value:.1%} ± {error:.1%}"
+
+
+def path(named: Path | str) -> str:
+    """A file's name as JSON can hold it: bytes that are not UTF-8 become U+FFFD."""
+    return os.fsencode(named).decode(errors="replace")
 
 
 def cancelled(by: str, at_s: float) -> str:

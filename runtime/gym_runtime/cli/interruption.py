@@ -57,6 +57,13 @@ def held_back() -> Generator[list[int]]:
 
 
 @contextmanager
+def sigterm_as_ctrl_c() -> Generator[None]:
+    """In this context SIGTERM cancels what an event loop runs, as Ctrl-C does."""
+    with _handled(lambda number, frame: signal.raise_signal(signal.SIGINT), signal.SIGTERM):
+        yield
+
+
+@contextmanager
 def _handled(handler: Callable[[int, FrameType | None], None], *numbers: int) -> Generator[None]:
     before = {number: signal.signal(number, handler) for number in numbers}
     try:

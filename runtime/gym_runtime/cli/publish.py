@@ -8,6 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from gym_runtime.cli import terminal
+from gym_runtime.cli.interruption import sigterm_as_ctrl_c
 from gym_runtime.cli.options import (
     BROKER,
     ROLE_POOLS,
@@ -57,4 +58,5 @@ def publish(
                     terminal.note(line)
         return info.run
 
-    print(run_async(main))
+    with sigterm_as_ctrl_c():  # a part of the run must not stay behind under an id that was not printed
+        print(run_async(main))

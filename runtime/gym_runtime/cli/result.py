@@ -99,7 +99,7 @@ def report(
         wall_s=round(wall_s, 3),
         rollouts=tally.added,
         rollouts_per_s=round(tally.added / wall_s, 3) if wall_s else 0.0,
-        files={name: str(path) for name, path in paths.items() if path.exists()},
+        files={name: formatting.path(path) for name, path in paths.items() if path.exists()},
     )
     if as_json:
         terminal.print_json(found)

@@ -250,7 +250,10 @@ class WholeRun:
                 "settings": self._row_fields or None,
                 "prompt": options.rows.prompt or None,
             },
-            notes={"input": str(options.input or ""), "model_urls": list(self._models.policy.urls)},
+            notes={
+                "input": formatting.path(options.input or ""),
+                "model_urls": list(self._models.policy.urls),
+            },
             resume=options.resume,
             extend=options.extend,
             retry_failed=options.retry_failed,

@@ -16,6 +16,7 @@ from .status import RunProgress as RunProgress
 from .status import Status as Status
 from .status import dead_engine as dead_engine
 from .status import queues as queues
+from .status import read_controls as read_controls
 from .stored import stored_results as stored_results
 from .streaming import Lifetime as Lifetime
 from .streaming import background as background

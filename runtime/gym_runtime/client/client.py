@@ -523,8 +523,8 @@ class Client:
             served = served_model(await self.workers(), plan.settings.model_pool)
             model = f"{served.provider}/{served.name}" if served else ""
             info = plan.info(new_run_id(), plan.rollouts, model)
-            await self.driver.open_run(info)
             try:
+                await self.driver.open_run(info)
                 await self.driver.publish(plan.specs(info.run, attached=False))
             except BaseException:
                 # Nobody knows its id: what was published would run for no one.

@@ -14,6 +14,7 @@ from anyio.abc import TaskGroup
 from gym_runtime import clock, tracing
 from gym_runtime.bus import blobs
 from gym_runtime.bus.interface import Bus, Headers, Incoming
+from gym_runtime.bus.streams import LIFE_S
 from gym_runtime.client.reward_watch import Alarms
 from gym_runtime.client.status import Counter, results
 from gym_runtime.client.stored import first_result
@@ -86,8 +87,7 @@ def tasks_of(run: str) -> tuple[str, str]:
 
 def queue_of(task: RolloutSpec) -> str:
     """The subject under which a rollout waits for its agent."""
-    # Only for its error: the caller should meet it, not the worker.
-    token(task.model, "model")
+    token(task.model, "model")  # only for its error: the caller should meet it, not the worker
     agent, environment = token(task.agent, "agent"), token(task.environment, "environment")
     if agent == OWN:
         raise UsageError(f"an agent cannot have the name '{OWN}'")
@@ -417,17 +417,15 @@ class Runs:
         self.sweeps.pop(name, None)
         self._ranked.discard(name)
         await self._free(name)
-        # A finished run has all of its results, so nothing is on its way.
-        if state != "finished":
+        if state != "finished":  # a finished run has all of its results, so nothing is on its way
             for pause_s in LATE_S:
                 await anyio.sleep(pause_s)
                 await self._free(name)
 
     async def _free(self, run: str) -> None:
         run = token(run, "run")
-        control = control_subject(run)
-        kept = (*tasks_of(run), f"rollout.{run}.>", f"journal.{run}.>", f"runs.{run}.cancelled.>", control)
-        for pattern in (*kept, blobs.of_run(run)):
+        kept = (*tasks_of(run), f"rollout.{run}.>", f"journal.{run}.>", f"runs.{run}.cancelled.>")
+        for pattern in (*kept, control_subject(run), blobs.of_run(run)):
             await self.bus.forget(pattern)
 
     @asynccontextmanager
@@ -435,8 +433,7 @@ class Runs:
         """While this lasts, other clients do not free the run's records."""
 
         async def answer(incoming: Incoming) -> None:
-            # A client that gets no answer assumes that the run is followed.
-            with suppress(GymError):
+            with suppress(GymError):  # a client that gets no answer assumes that the run is followed
                 await self.bus.publish(incoming.reply, b"")
 
         async with background() as tasks:
@@ -466,16 +463,16 @@ class Runs:
         if clock.monotonic() < self._tidied_s + TIDIED_S:
             return
         self._tidied_s = clock.monotonic()
-        # Nothing waits for it, and the next client tries again.
-        with suppress(GymError):
+        with suppress(GymError):  # nothing waits for it, and the next client tries again
             await self.close_abandoned()
 
     async def close_abandoned(self, older_than_s: float = ABANDONED_S) -> None:
         """Close the attached runs whose clients died ``older_than_s`` after they began, or later.
 
-        Until then such a run can be resumed from what is stored. Records that were stored after a run was
-        closed, by a worker that was frozen or cut off at that time, are freed too, of the last `LATE_RUNS`.
-        Of older runs than the last `KEPT_RUNS` the summaries are deleted.
+        Until then such a run can be resumed from what is stored. A published run that was never collected is
+        closed when its tasks and results have expired. Records that were stored after a run was closed, by a
+        worker that was frozen or cut off at that time, are freed too, of the last `LATE_RUNS`. Of older runs
+        than the last `KEPT_RUNS` the summaries are deleted.
         """
         known = await self.runs()
         closed = [info.run for info in known if info.closed]
@@ -486,8 +483,14 @@ class Runs:
             await self.bus.forget(f"runs.{token(run, 'run')}")
         absent: list[RunInfo] = []
         for info in known:
-            due = info.attached and info.state == "active" and info.created_s + older_than_s < clock.now()
-            if due and not await self.answers(f"alive.client.{token(info.run, 'run')}"):
+            life_s = older_than_s if info.attached else LIFE_S["rollout"]
+            if info.state != "active" or info.created_s + life_s > clock.now():
+                continue
+            run = token(info.run, "run")
+            kept = () if info.attached else (*tasks_of(run), f"rollout.{run}.>")
+            stored = [await self.bus.counts(one) for one in kept]
+            known_s = info.attached or info.created_s  # that of a published run may not be known
+            if known_s and not any(stored) and not await self.answers(f"alive.client.{run}"):
                 absent.append(info)
         if absent:
             # A client that only has to reconnect answers the second time.

@@ -7,6 +7,7 @@ What a crash of the machine leaves behind, `repair_tail` removes before the file
 
 from __future__ import annotations
 
+import codecs
 import contextlib
 import errno
 import io
@@ -159,7 +160,7 @@ def repair_tail(path: Path) -> int:
         file.seek(start)
         line = file.read(end - start)
         try:
-            msgspec.json.decode(line, type=dict[str, msgspec.Raw])
+            msgspec.json.decode(line.removeprefix(codecs.BOM_UTF8), type=dict[str, msgspec.Raw])
             # msgspec does not check the encoding of fields that stay raw.
             line.decode()
         except UNREADABLE:
@@ -179,7 +180,7 @@ def repair_tail(path: Path) -> int:
 def _require_json_lines(path: Path, file: io.BufferedRandom, last: int) -> None:
     """Refuse a file whose first line is not a JSON object; a single line need only begin like one."""
     file.seek(0)
-    first = file.readline()
+    first = file.readline().removeprefix(codecs.BOM_UTF8)
     try:
         if last == 0:
             # After a crash of the machine a file may consist of zeros.

@@ -22,6 +22,7 @@ from gym_runtime.files.results import Manifest, OutputFiles, load_manifest
 from gym_runtime.files.resume import aside, start_run
 from gym_runtime.files.rows import alone, expand, note_seed, required_roles
 from gym_runtime.files.run_metrics import Metrics, Summary
+from gym_runtime.files.sample import lines_of
 from gym_runtime.files.scores import percent, repeat_means
 from gym_runtime.files.stored_images import Images, remove_images
 from gym_runtime.messages.rollout_settings import RolloutSettings
@@ -188,10 +189,9 @@ def benchmark_scores(rollouts: Path, agents: Iterable[str]) -> dict[str, dict[st
     """
     benchmarks = {agent: found for agent in agents if (found := _benchmark(agent))}
     scored: dict[str, list[ScoredRollout]] = {}
-    if benchmarks and rollouts.exists():
-        with rollouts.open("rb") as file:
-            for line in file:
-                _take(line, benchmarks, scored)
+    if benchmarks:
+        for _, line in lines_of(rollouts):
+            _take(line, benchmarks, scored)
     return {
         agent: {**benchmarks[agent].score(found), **over_repeats(found)} for agent, found in scored.items()
     }

@@ -353,7 +353,9 @@ def load_manifest(path: Path) -> Manifest | None:
     try:
         manifest = msgspec.json.decode(data, type=Manifest)
     except UNREADABLE as error:
-        raise UsageError(f"{path} is not the manifest of a run: {error}") from None
+        raise UsageError(
+            f"{path} is not the manifest of a run ({error}): put a copy of it back, or choose another -o"
+        ) from None
     if manifest.format > FORMAT:
         raise UsageError(
             f"{path} was written by gym-runtime {manifest.version}, in format {manifest.format}; "

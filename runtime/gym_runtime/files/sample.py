@@ -6,6 +6,7 @@ Rows by NeMo Gym are read too; they lack the turns, tool calls and duration.
 
 from __future__ import annotations
 
+import codecs
 import hashlib
 import math
 from collections.abc import Iterator, Mapping
@@ -203,10 +204,12 @@ def sample_row(line: bytes) -> Sample:
 
 
 def lines_of(path: Path) -> Iterator[tuple[int, bytes]]:
-    """The lines of a file that are not blank, and their numbers; none if there is no file."""
+    """The lines of a file that are not blank, without a BOM, and their numbers; none if there is no file."""
     if path.exists():
         with path.open("rb", buffering=2**20) as file:
             for number, line in enumerate(file, 1):
+                if number == 1:
+                    line = line.removeprefix(codecs.BOM_UTF8)  # of an editor
                 if not line.isspace():
                     yield number, line
 

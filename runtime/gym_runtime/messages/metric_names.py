@@ -187,7 +187,9 @@ REFUSED_STORES = _gauge(
     "gym.broker.refused", "{worker}", "Workers that wait for the broker to store what they have."
 )
 QUEUE = _gauge("gym.queue.tasks", "{task}", "Tasks that wait, or are in flight.", AGENT, STATE)
-ACTIVE_RUNS = _gauge("gym.runs.active", "{run}", "Runs that are not over.")
+ACTIVE_RUNS = _gauge(
+    "gym.runs.active", "{run}", "Runs of which results are to come: not over, not paused, not all made."
+)
 
 METRICS: tuple[Metric, ...] = tuple(found for found in list(vars().values()) if isinstance(found, Metric))
 """All of them."""

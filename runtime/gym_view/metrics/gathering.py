@@ -14,7 +14,7 @@ from contextlib import suppress
 import anyio
 from anyio.abc import TaskGroup
 from gym_runtime.bus import Bus, Incoming
-from gym_runtime.client import Counter, queues, stored_results
+from gym_runtime.client import Counter, queues, read_controls, stored_results
 from gym_runtime.errors import BrokerError, GymError
 from gym_runtime.logs import logger
 from gym_runtime.messages import RUNS, Count, Figures, Metric, is_comparison, merged, metric_names
@@ -54,6 +54,7 @@ class SystemFigures:
         self._gone: Figures = Figures()
         self._folded: set[Origin] = set()
         self._present: list[Heartbeat] = []
+        self._paused: set[str] = set()
         self._queues: list[Count] = []
         self._runs: dict[str, _Run] = {}
         self._closed: dict[str, None] = {}
@@ -85,6 +86,7 @@ class SystemFigures:
         for worker in workers:
             self._learn(worker)
         self._present = workers
+        self._paused = {run for run, control in (await read_controls(self._bus)).items() if control.paused}
         depths = await queues(self._bus, workers, [run.info for run in self._runs.values()])
         self._queues = [
             Count(metric_names.QUEUE.name, (agent, state), count)
@@ -172,7 +174,8 @@ class SystemFigures:
             # A worker of another version may write something else.
             with suppress(ValueError):
                 add(metric_names.STALLED, by=int(worker.detail.get("stalled", "0")))
-        add(metric_names.ACTIVE_RUNS, by=sum(run.active for run in self._runs.values()))
+        going_on = [run for run in self._runs.values() if run.goes_on and run.info.run not in self._paused]
+        add(metric_names.ACTIVE_RUNS, by=len(going_on))
         return [Count(name, labels, value) for (name, labels), value in values.items()]
 
     # -- runs -------------------------------------------------------------------------------------------
@@ -217,6 +220,12 @@ class _Run:
     @property
     def active(self) -> bool:
         return self.info.state == "active"
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether results are to come; a published run that has all of them waits for its collector only."""
+        has_all = self._records is not None and 0 < self.info.total <= self._records.done
+        return self.active and not has_all
 
     def update(self, info: RunInfo) -> None:
         """The stored description has changed."""

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
+from gym_runtime.environment import catalogue
 from runtime.cli.started import SCRIPT
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(90)]
 
 
-def run(folder: Path, *more: str) -> tuple[int, dict[str, Any], str]:
+def run(folder: Path, *more: str, output: str = "out.jsonl") -> tuple[int, dict[str, Any], str]:
     """``run mcqa``; its status, its document and what it said."""
-    command = [SCRIPT, "run", "mcqa", "--model", "scripted/message", "-o", "out.jsonl", "--json", *more]
+    command = [SCRIPT, "run", "mcqa", "--model", "scripted/message", "-o", output, "--json", *more]
     ended = subprocess.run(command, capture_output=True, text=True, cwd=folder, timeout=60)
     return ended.returncode, json.loads(ended.stdout) if ended.stdout else {}, ended.stderr
 
@@ -52,6 +54,16 @@ def test_a_run_grows_is_complete_and_is_replaced(tmp_path: Path) -> None:
     assert "(--overwrite)" in said
     status, document, _ = run(tmp_path, "--limit", "1", "--overwrite")
     assert (status, keys(tmp_path)) == (0, [(0, 0)])
+
+
+def test_names_of_files_need_not_be_utf_8(tmp_path: Path) -> None:
+    rows = tmp_path / os.fsdecode(b"caf\xe9.jsonl")
+    rows.write_bytes(catalogue.environment("mcqa").examples.read_bytes())
+    output = tmp_path / os.fsdecode(b"out\xe9.jsonl")
+    for more in ((), ("--resume",)):
+        status, document, said = run(tmp_path, "-i", str(rows), *more, output=str(output))
+        assert (status, document.get("summary", {}).get("rollouts")) == (0, 5), said
+    assert len(output.read_bytes().splitlines()) == 5
 
 
 @pytest.mark.parametrize(

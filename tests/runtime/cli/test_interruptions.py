@@ -192,6 +192,49 @@ async def test_collect_writes_at_once_and_goes_on_with_its_file(tmp_path: Path) 
         broker.stop()
 
 
+async def test_a_publish_that_is_terminated_leaves_no_part_of_a_run(tmp_path: Path) -> None:
+    rows = tmp_path / "rows.jsonl"
+    rows.write_bytes(b"".join(ROW % (number, b"", number) for number in range(40_000)))
+    broker = Broker(tmp_path / "state")
+    publish = [sys.executable, "-m", "gym_runtime.cli.main", "publish", str(rows)]
+    publish += ["--environment", "example_session_state_mgmt", "--nats", broker.start()]
+    try:
+        async with connect(nats=broker.url) as gym:
+            with started(publish) as process:
+                while not await gym.runs():
+                    await anyio.sleep(0.01)
+                process.send_signal(signal.SIGTERM)
+                assert await anyio.to_thread.run_sync(process.wait) == 130
+            assert [run.state for run in await gym.runs()] == ["cancelled"]
+    finally:
+        broker.stop()
+
+
+async def test_collect_says_that_the_rest_will_not_come_after_a_killed_publish(tmp_path: Path) -> None:
+    model = ModelSettings(provider="scripted", name="message")
+    pools = make_pools(["example_session_state_mgmt"], model, concurrency=8)
+    lines = [ROW % (number, b"", number) for number in range(9)]
+    tasks = list(expand(lines, run="r", environment="example_session_state_mgmt"))
+    broker = Broker(tmp_path / "state")
+    url = broker.start()
+    collect = [sys.executable, "-m", "gym_runtime.cli.main", "collect", "r"]
+    collect += ["-o", str(tmp_path / "out.jsonl"), "--nats", url]
+    try:
+        async with running(SystemSpec(pools=pools, nats=(url,))), connect(nats=url) as gym:
+            await gym.driver.open_run(RunInfo(run="r", total=10))
+            await gym.driver.publish(tasks)
+            async with await anyio.open_process(collect, stdout=subprocess.DEVNULL) as process:
+                assert process.stderr is not None
+                async for said in TextReceiveStream(process.stderr):
+                    if "1 of 10 rollouts will not come: 'publish' was killed" in said:
+                        await gym.cancel("r")
+                        break
+                assert await process.wait() == 0
+        assert len(keys(tmp_path)) == 9
+    finally:
+        broker.stop()
+
+
 async def test_collect_of_a_finished_run_onto_a_full_disk_loses_no_row(tmp_path: Path) -> None:
     model = ModelSettings(provider="scripted", name="message")
     pools = make_pools(["example_session_state_mgmt"], model, concurrency=8)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import subprocess
 import sys
 from collections.abc import Callable
@@ -22,6 +23,8 @@ from gym_runtime.files.rows import expand
 from gym_runtime.files.run_metrics import Metrics
 from gym_runtime.messages.outcomes import Cancelled, Failed, RolloutRecord
 from gym_runtime.messages.rollout_spec import RolloutSpec
+from gym_view.find import find_rollout
+from gym_view.indexing import indexed
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -121,6 +124,24 @@ def test_a_run_torn_at_any_byte_is_completed_row_by_row(files: OutputFiles, reco
         progress.read(files, Metrics())
         complete = sum(length >= end for end in ends)
         assert keys(progress.remaining(tasks)) == keys(tasks)[complete:]
+
+
+@pytest.mark.parametrize("torn", [b"", b'{"_ng_task_index": 2, "_ng_ro'])
+@pytest.mark.parametrize("count", [1, 2])
+def test_an_editors_byte_order_mark_loses_no_row(
+    count: int, torn: bytes, files: OutputFiles, make_run: MakeRun, record: Record
+) -> None:
+    start_run(files, make_run(), resume=False, metrics=Metrics())
+    write(files, *(record(index) for index in range(count)))
+    rows = files.rollouts.read_bytes()
+    files.rollouts.write_bytes(codecs.BOM_UTF8 + rows + torn)
+    progress = go_on(files, make_run())
+    assert keys(progress.remaining(make_tasks(3))) == [(index, 0) for index in range(count, 3)]
+    assert files.rollouts.read_bytes() == codecs.BOM_UTF8 + rows
+    found = list(indexed(files.rollouts))
+    assert [(row.entry.task, row.entry.rollout) for row in found] == [(index, 0) for index in range(count)]
+    assert (found[0].offset, sum(row.size for row in found)) == (3, len(rows))
+    assert find_rollout(f"{files.rollouts}:1", Path())[1] == rows[: rows.index(b"\n") + 1]
 
 
 def test_a_broken_row_in_the_middle_stops_it(files: OutputFiles, make_run: MakeRun, record: Record) -> None:
@@ -241,8 +262,8 @@ def test_changed_rows_are_refused(files: OutputFiles, make_run: MakeRun, record:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"{", "not the manifest of a run"),
-        (b"{}", "not the manifest of a run: Object missing"),
+        (b"{", r"not the manifest of a run \(.*\): put a copy of it back, or choose another -o"),
+        (b"{}", r"not the manifest of a run \(Object missing"),
         (
             b'{"run":"r","digest":"","rows":1,"rollouts":1,"settings":{},"format":9,"version":"2.0"}',
             "by gym-runtime 2.0",

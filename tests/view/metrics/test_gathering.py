@@ -46,6 +46,13 @@ async def count(figures: SystemFigures, wanted: int) -> Figures:
     return found
 
 
+async def active(figures: SystemFigures, wanted: int) -> None:
+    """Return when so many runs are active."""
+    with anyio.fail_after(SOON_S):
+        while figures.figures().total(metric_names.ACTIVE_RUNS) != wanted:
+            await anyio.sleep(0.05)
+
+
 async def test_rollouts_are_counted_as_the_client_gets_them() -> None:
     async with running_client() as here, observed(here) as figures:
         records = [record async for record in here.rollouts(10)]
@@ -175,15 +182,22 @@ async def test_a_published_run_is_counted_before_anyone_collects_it() -> None:
         tasks = enumerate(here.tasks("one", 5))
         await here.gym.driver.publish(replace(task, task_index=0, rollout_index=n) for n, task in tasks)
         found = await count(figures, 5)
-        assert found.total(metric_names.ACTIVE_RUNS) == 1
+        assert found.total(metric_names.ACTIVE_RUNS) == 0, "it waits for its collector only: no alert"
         written = found.total(metric_names.ROLLOUT_TOKENS, {"gen_ai.token.type": "output"})
         assert found.total(metric_names.SAMPLED_TOKENS) == written
         assert len([record async for record in here.gym.collect("one")]) == 5
         await here.gym.driver.finish_run(info)
-        with anyio.fail_after(SOON_S):
-            while figures.figures().total(metric_names.ACTIVE_RUNS):
-                await anyio.sleep(0.05)
         await count(figures, 5)
+
+
+async def test_a_run_that_is_paused_is_not_active_and_raises_no_alert() -> None:
+    async with running_client() as here, observed(here) as figures:
+        await here.gym.driver.open_run(RunInfo(run="one", total=5, environments=[NAME], agents=["tool_loop"]))
+        await active(figures, 1)
+        await here.gym.pause("one")
+        await active(figures, 0)
+        await here.gym.resume("one")
+        await active(figures, 1)
 
 
 async def test_what_is_left_of_a_collected_run_counts_the_same() -> None:

@@ -170,6 +170,20 @@ async def test_streams_of_the_operator_keep_their_settings(broker_url: str, pref
 
 
 @pytest.mark.asyncio
+async def test_the_turns_of_a_paused_run_and_its_failed_tasks_stay_as_long_as_its_results(
+    broker_url: str, prefix: str
+) -> None:
+    async with linked(broker_url) as link, connect(broker_url, prefix=prefix):
+        lives = [
+            msgspec.json.decode(
+                (await link.ask(f"$JS.API.STREAM.INFO.{prefix}_{stream}", b"", within_s=5)).payload
+            )["config"]["max_age"]
+            for stream in ("JOURNAL", "ROLLOUTS", "TASKS")
+        ]
+    assert lives[0] >= lives[1] >= lives[2] >= 30 * 24 * 3600 * 10**9
+
+
+@pytest.mark.asyncio
 async def test_what_a_standing_system_is_told_once_is_kept_for_more_than_a_year(
     broker_url: str, prefix: str
 ) -> None:
