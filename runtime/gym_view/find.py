@@ -9,6 +9,7 @@ from gym_runtime.errors import UsageError
 from gym_runtime.files import lines_of, load_manifest
 
 from gym_view.index import IndexedRow
+from gym_view.index_entry import OUTCOMES
 from gym_view.indexing import indexed
 from gym_view.run_files import Run, find_runs
 
@@ -44,16 +45,19 @@ def find_rollout(named: str, folder: Path) -> tuple[Path, bytes]:
 
 
 def _in_run(run: Run, task: int, rollout: int) -> tuple[Path, bytes]:
-    """The row with these numbers; of several the last, and one with a verdict before a failure."""
-    for rows in run.parts.values():
-        last: IndexedRow | None = None
+    """The row with these numbers: the first, as `compare` counts it; without a verdict the last failure."""
+    for part, rows in run.parts.items():
+        found: IndexedRow | None = None
         for row in indexed(rows):
-            if (row.entry.task, row.entry.rollout) == (task, rollout):
-                last = row
-        if last is not None:
+            entry = row.entry
+            if (entry.task, entry.rollout) == (task, rollout) and OUTCOMES[entry.outcome] != "unreadable":
+                found = row
+                if part == "rollouts":
+                    break
+        if found is not None:
             with rows.open("rb") as file:
-                file.seek(last.offset)
-                return rows, file.read(last.size)
+                file.seek(found.offset)
+                return rows, file.read(found.size)
     raise UsageError(f"{run.rollouts} has no rollout {task}.{rollout}")
 
 

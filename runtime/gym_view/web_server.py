@@ -199,12 +199,13 @@ class ViewerServer:
         await response.prepare(request)
         count = 0
         blocks = offsets_of(rows, text)
-        while count < MAX_MATCHES:
-            offsets = await anyio.to_thread.run_sync(next, blocks, None)
-            if offsets is None:
-                break
-            count += len(offsets)
-            await response.write("".join(f"{offset}\n" for offset in offsets).encode() or b"\n")
+        with suppress(ConnectionError):  # the page has gone, or looks for another text
+            while count < MAX_MATCHES:
+                offsets = await anyio.to_thread.run_sync(next, blocks, None)
+                if offsets is None:
+                    break
+                count += len(offsets)
+                await response.write("".join(f"{offset}\n" for offset in offsets).encode() or b"\n")
         return response
 
     async def _card(self, request: web.Request) -> web.Response:

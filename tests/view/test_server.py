@@ -6,8 +6,9 @@ import json
 import math
 import os
 import struct
+import threading
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from gym_runtime.errors import UsageError
 from gym_view import web_server
 from gym_view.access import Access
 from gym_view.index import index_path, read_index
+from time_limits import busy
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 
@@ -298,6 +300,30 @@ async def test_a_file_that_may_not_be_read_any_more_is_told_of(
         monkeypatch.setattr(web_server, "index_path", lambda _: tmp_path / ("x" * 300))
         status, said, _ = await client.get("/data/a/figures.json")
         assert (status, b"cannot be read: File name too long" in said) == (409, True)
+
+
+async def test_a_search_that_the_page_gives_up_ends_without_a_word(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "a.jsonl").write_bytes(row(0))
+    ended = threading.Event()
+
+    def endless(*_: object) -> Iterator[list[int]]:
+        try:
+            while True:
+                yield []
+        finally:
+            ended.set()
+
+    monkeypatch.setattr(web_server, "offsets_of", endless)
+    async with viewing(tmp_path) as client:
+        answer = await client.session.get(client.base + "/data/a/rollouts.found?q=x")
+        assert await answer.content.readline() == b"\n"
+        answer.close()
+        with anyio.fail_after(15 * busy()):
+            while not (ended.is_set() or caplog.records):
+                await anyio.sleep(0.01)
+    assert [record.getMessage() for record in caplog.records] == []
 
 
 async def test_a_text_is_found_where_it_stands(tmp_path: Path) -> None:

@@ -88,6 +88,17 @@ def test_show_begins_with_the_verdict(how: str, results: Path, capsys: pytest.Ca
     assert "judge_evaluations" not in said
 
 
+def test_show_takes_the_row_that_counts(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Of a rollout that stands twice the first, and none of a line that no number can be read from."""
+    twice = results / "twice.jsonl"
+    rows = (row(0, 0, 0.5), row(0, 0, 0.25))
+    twice.write_text("".join(json.dumps(one) + "\n" for one in rows) + "no json\n")
+    assert run(["show", f"{twice}:0.0"]) == 0
+    assert capsys.readouterr().out.startswith("reward 0.5 ")
+    assert run(["show", f"{twice}:2.0"]) == 2
+    assert "has no rollout 2.0" in capsys.readouterr().err
+
+
 def test_show_a_failure(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["show", f"{results}/a.jsonl:9.0"]) == 0
     said = capsys.readouterr().out

@@ -815,5 +815,8 @@ def _refuse(rows: object, in_flight: int) -> None:
     if hasattr(rows, "to_dict") and hasattr(rows, "columns"):  # of pandas: iterating it gives its columns
         raise UsageError("rows is a table: give its rows, as table.to_dict('records') of pandas does")
     if isinstance(rows, Mapping | str | bytes) or not isinstance(rows, Iterable | Dataset):
-        raise UsageError("rows must be rows in a list or another iterable, which is not async: [row]")
+        raise UsageError(
+            "rows must be rows in a list or another iterable, which is not async: [row]; "
+            "of a file: gym_runtime.training.open_dataset(FILE, environment=NAME)"
+        )
     require_at_least(1, in_flight=in_flight)

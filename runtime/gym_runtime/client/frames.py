@@ -42,7 +42,10 @@ def frame(records: Iterable[RolloutRecord] | RolloutRecord) -> Any:
 
 def _line(record: object) -> dict[str, Any]:
     if not isinstance(record, RolloutRecord):
-        raise UsageError(f"frame takes records of rollouts, and got a value of type {type(record).__name__}")
+        raise UsageError(
+            f"frame takes records of rollouts, and got a value of type {type(record).__name__}; "
+            "'gym-runtime export FILE -o rows.parquet' makes a table of a result file"
+        )
     # polars refuses a column of whole and other numbers.
     numbers = {name: float(value) for name, value in record.numbers.items()}
     known = {name: getattr(record, name) for name in _FIELDS}

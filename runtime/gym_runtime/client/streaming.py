@@ -9,6 +9,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any, Generic, TypeVar
 
 import anyio
+import anyio.lowlevel
 from anyio.abc import TaskGroup
 
 from gym_runtime.errors import ConnectionLost, leaf
@@ -61,6 +62,8 @@ class ResultStream(Generic[T]):
                     self._taken.set()
                     read(result)
                     yield result
+                    # Else a slow reader could not be cancelled, nor could others run, before all were read.
+                    await anyio.lowlevel.checkpoint()
                 if self._ended:
                     break
                 # No await since the queue was seen empty, so no arrival is lost.

@@ -32,7 +32,7 @@ pytestmark = pytest.mark.anyio
 async def test_one_row_where_a_list_is_due_is_refused() -> None:
     async with running_client() as here:
         for row in (rows(1)[0], '{"responses_create_params": {}}', None):
-            with pytest.raises(UsageError, match="must be rows in a list"):
+            with pytest.raises(UsageError, match=r"must be rows in a list.*of a file: .*open_dataset\("):
                 here.gym.rollouts(row, environment=NAME)  # pyright: ignore[reportArgumentType]
         with pytest.raises(UsageError, match="in_flight is 0; it must be a whole number of at least 1"):
             here.gym.rollouts(rows(1), environment=NAME, in_flight=0)
@@ -297,6 +297,22 @@ async def test_being_cancelled_at_any_moment_leaves_a_working_connection(turns: 
                         pass
         await here.at_rest()
         assert len([record async for record in here.rollouts(3)]) == 3
+
+
+async def test_a_reader_that_never_waits_is_cancelled_between_two_records() -> None:
+    """As by the interrupt of a cell that computes with each record, while others wait in memory."""
+    seen = 0
+    async with running_client() as here:
+        with anyio.CancelScope() as scope:
+            async with aclosing(here.rollouts(100)) as records:
+                async for _ in records:
+                    seen += 1
+                    if seen == 1:
+                        await anyio.sleep(1)
+                    elif seen == 10:
+                        scope.cancel()
+        assert seen == 10
+        await here.at_rest()
 
 
 async def test_what_breaks_is_raised_where_the_records_are_read_and_ends_no_other_run() -> None:

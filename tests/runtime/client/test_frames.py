@@ -66,7 +66,7 @@ def test_a_frame_of_each_library(library: str, monkeypatch: pytest.MonkeyPatch) 
     assert "failed: down" in list(found["ending"])
     assert frame([]).shape == (0, 12)
     assert len(frame(RIGHT)) == 1
-    with pytest.raises(UsageError, match="takes records of rollouts, and got a value of type int"):
+    with pytest.raises(UsageError, match=r"value of type int; 'gym-runtime export .* of a result file"):
         frame([1])  # pyright: ignore[reportArgumentType]
 
 
