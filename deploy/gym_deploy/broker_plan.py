@@ -113,6 +113,8 @@ def configure(plan: BrokerPlan) -> Path:
         if not _HOST.fullmatch(name):
             what = f"{name!r} is no host's name or address: letters, digits and .:[]_- only"
             raise UsageError(f"{what}; give others with --host, --node, --nodes or --leaf-of")
+    if len(set(plan.nodes)) < len(plan.nodes):
+        raise UsageError(f"--nodes {','.join(plan.nodes)}: each broker has a name of its own; name each once")
     if plan.nodes and plan.name not in plan.nodes:
         what = f"--nodes {','.join(plan.nodes)}: this node, {plan.name}, is not among them"
         raise UsageError(f"{what}; name it: --node NAME")
