@@ -163,6 +163,8 @@ def test_what_cannot_be_used_is_one_line(tmp_path: Path) -> None:
     for listen in ("4222", "127.0.0.1:0", "127.0.0.1:65536"):
         with pytest.raises(UsageError, match="expected HOST:PORT"):
             configure(BrokerPlan(folder=tmp_path, listen=listen))
+    with pytest.raises(UsageError, match="--monitor 8222: expected HOST:PORT"):
+        configure(BrokerPlan(folder=tmp_path, monitor="8222"))
     with pytest.raises(UsageError, match="is not among them"):
         configure(BrokerPlan(folder=tmp_path, nodes=("a", "b", "c"), node="d"))
     with pytest.raises(UsageError, match="--nodes a,b,a: each broker has a name of its own"):
@@ -390,19 +392,23 @@ def test_a_port_that_is_taken_is_refused_in_one_line_also_with_the_same_keys(tmp
         until_ready(process)
         shutil.copytree(tmp_path / "one", tmp_path / "copy", ignore=shutil.ignore_patterns("jetstream*"))
         hosts = ["127.0.0.1", "[::]"] if socket.has_dualstack_ipv6() else ["127.0.0.1"]
-        for folder, host in product(("copy", "other"), hosts):
-            command = [SCRIPT, "broker", "--dir", str(tmp_path / folder), "--monitor", "127.0.0.1:-1"]
+        free = f"127.0.0.1:{free_port()}"
+        tried = [(folder, f"{host}:{port}", free) for folder, host in product(("copy", "other"), hosts)]
+        # Of two teams' brokers on one machine, the second one must have another port for its statistics.
+        for folder, listen, monitor in [*tried, ("other", free, f"127.0.0.1:{port + 1}")]:
+            command = [SCRIPT, "broker", "--dir", str(tmp_path / folder), "--monitor", monitor]
             done = subprocess.run(
-                [*command, "--listen", f"{host}:{port}"],
+                [*command, "--listen", listen],
                 capture_output=True,
                 text=True,
                 timeout=30,
                 check=False,
             )
             assert (done.returncode, done.stdout) == (2, "")
+            taken = f"--monitor {monitor}" if listen == free else f"--listen {listen}"
             assert done.stderr == (
-                f"gym-runtime: --listen {host}:{port}: address already in use; end the program that "
-                "listens there, or give another port\n"
+                f"gym-runtime: {taken}: address already in use; end the program that listens there, or give "
+                "another port\n"
             )
 
 

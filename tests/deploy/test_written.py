@@ -187,7 +187,7 @@ def test_the_autoscaler_without_slurm_ends_with_one_line(tmp_path: Path) -> None
         text=True,
         check=False,
     )
-    said = "squeue is not installed here, or not in PATH: start autoscale.py where it is\n"
+    said = "squeue is not in PATH: start autoscale.py on a host where it is\n"
     assert (done.returncode, done.stderr) == (1, said)
 
 
