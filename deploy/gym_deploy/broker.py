@@ -46,11 +46,12 @@ async def serve(plan: BrokerPlan, ready: Callable[[], None]) -> None:
         BrokerError: nats-server is not installed, does not start, or ended by itself; its log says why.
     """
     with in_use(plan.folder.absolute(), plan.name):
-        _require_free(*plan.address)
+        for name, address in plan.addresses.items():
+            _require_free(name, *address)
         await _serve(plan, configure(plan), ready)
 
 
-def _require_free(host: str, port: int) -> None:
+def _require_free(name: str, host: str, port: int) -> None:
     """Refuse a port where another program listens: a broker with the same keys would be taken for this one.
 
     Raises:
@@ -67,7 +68,7 @@ def _require_free(host: str, port: int) -> None:
         if error.errno != errno.EADDRINUSE:
             return
         raise UsageError(
-            f"--listen {host}:{port}: address already in use; end the program that listens there, or give "
+            f"{name} {host}:{port}: address already in use; end the program that listens there, or give "
             "another port"
         ) from error
 

@@ -79,10 +79,17 @@ class BrokerPlan(msgspec.Struct, frozen=True, kw_only=True):
         Raises:
             UsageError: that is no ``HOST:PORT``.
         """
-        host, _, port = self.listen.rpartition(":")
-        if not host or not port.isdecimal() or not 0 < int(port) < 65536:
-            raise UsageError(f"--listen {self.listen}: expected HOST:PORT, such as 0.0.0.0:4222")
-        return host, int(port)
+        return self.addresses["--listen"]
+
+    @property
+    def addresses(self) -> dict[str, tuple[str, int]]:
+        """All addresses where it listens, by the option.
+
+        Raises:
+            UsageError: one is no ``HOST:PORT``.
+        """
+        named = {"--listen": self.listen, "--monitor": self.monitor, "--leaves": self.leaves}
+        return {name: _parse(name, text) for name, text in named.items() if text or name != "--leaves"}
 
     @property
     def store(self) -> Path:
@@ -101,6 +108,13 @@ class BrokerPlan(msgspec.Struct, frozen=True, kw_only=True):
         return self.nodes or self.hosts[:1] or (self.name,)
 
 
+def _parse(name: str, address: str) -> tuple[str, int]:
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdecimal() or not 0 < int(port) < 65536:
+        raise UsageError(f"{name} {address}: expected HOST:PORT, such as 0.0.0.0:4222")
+    return host, int(port)
+
+
 def configure(plan: BrokerPlan) -> Path:
     """Write keys, certificates, join files and the configuration; its path.
 
@@ -113,6 +127,8 @@ def configure(plan: BrokerPlan) -> Path:
         if not _HOST.fullmatch(name):
             what = f"{name!r} is no host's name or address: letters, digits and .:[]_- only"
             raise UsageError(f"{what}; give others with --host, --node, --nodes or --leaf-of")
+    if len(set(plan.nodes)) < len(plan.nodes):
+        raise UsageError(f"--nodes {','.join(plan.nodes)}: each broker has a name of its own; name each once")
     if plan.nodes and plan.name not in plan.nodes:
         what = f"--nodes {','.join(plan.nodes)}: this node, {plan.name}, is not among them"
         raise UsageError(f"{what}; name it: --node NAME")

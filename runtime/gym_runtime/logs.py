@@ -77,7 +77,8 @@ def start(worker: str = "", *, lines: bool = False) -> None:
     libraries.setFormatter(
         structlog.stdlib.ProcessorFormatter(
             processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *tail],
-            foreign_pre_chain=[*chain, structlog.stdlib.add_logger_name],
+            # Its name first, because `_export` looks at it.
+            foreign_pre_chain=[structlog.stdlib.add_logger_name, *chain],
         )
     )
     logging.basicConfig(level=max(level, logging.WARNING), handlers=[libraries], force=True)

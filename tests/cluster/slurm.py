@@ -76,8 +76,13 @@ class Slurm:
 
 
 @contextmanager
-def slurm(hosts: Cluster, folder: Path, **variables: str) -> Generator[Slurm]:
-    """Slurm until the end of the block; its jobs are cancelled. ``variables`` are jobs' environment."""
+def slurm(hosts: Cluster, folder: Path, *, more: str = "", **variables: str) -> Generator[Slurm]:
+    """Slurm until the end of the block; its jobs are cancelled.
+
+    Args:
+        more: lines of its configuration.
+        variables: jobs' environment.
+    """
     head, *nodes = hosts.hosts
     for name in ("state", *(f"spool/{node}" for node in nodes)):
         (folder / name).mkdir(parents=True)
@@ -85,7 +90,7 @@ def slurm(hosts: Cluster, folder: Path, **variables: str) -> Generator[Slurm]:
     munge = Path(tempfile.mkdtemp(prefix="munge-"))
     munge.chmod(0o755)
     (folder / "slurm.conf").write_text(
-        _CONFIGURATION.format(head=head, folder=folder, munge=munge, nodes=",".join(nodes))
+        _CONFIGURATION.format(head=head, folder=folder, munge=munge, nodes=",".join(nodes)) + more
     )
     shutil.chown(munge, "munge", "munge")
     # Pretended GPUs: any devices do (here two more of /dev/null), since task/none keeps no step from them.

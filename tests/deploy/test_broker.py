@@ -135,10 +135,20 @@ def test_a_trainers_join_file_holds_the_keys_of_a_client_and_a_model(tmp_path: P
     path = tmp_path / "join" / "trainer.join"
     for role in ("client", "model"):
         assert read_keys(path, role).seed == (tmp_path / f"{role}.seed").read_text()
-    with pytest.raises(UsageError, match="no key of role 'agent', only client, model"):
+    with pytest.raises(UsageError, match=r"no key of role 'agent', only client, model; take agent\.join"):
         read_keys(path, "agent")
-    # A file of one role is what its broker takes it for.
-    assert read_keys(tmp_path / "join" / "model.join", "client") == read_keys(path, "model")
+    # A key that stands alone is what its broker takes it for.
+    assert read_keys(tmp_path / "model.seed", "client") == read_keys(path, "model")
+
+
+def test_the_join_file_of_another_role_is_refused_before_there_is_a_connection(tmp_path: Path) -> None:
+    configure(BrokerPlan(folder=tmp_path))
+    joins = tmp_path / "join"
+    with pytest.raises(UsageError, match=r"no key of role 'client', only agent; take client\.join of"):
+        read_keys(joins / "agent.join", "client")
+    # 'run --nats client.join' would start workers of its own.
+    with pytest.raises(UsageError, match=r"only client; take agent\.join .* 'gym-runtime publish', then"):
+        read_keys(joins / "client.join", "agent")
 
 
 def test_what_cannot_be_used_is_one_line(tmp_path: Path) -> None:
@@ -153,8 +163,15 @@ def test_what_cannot_be_used_is_one_line(tmp_path: Path) -> None:
     for listen in ("4222", "127.0.0.1:0", "127.0.0.1:65536"):
         with pytest.raises(UsageError, match="expected HOST:PORT"):
             configure(BrokerPlan(folder=tmp_path, listen=listen))
+    with pytest.raises(UsageError, match="--monitor 8222: expected HOST:PORT"):
+        configure(BrokerPlan(folder=tmp_path, monitor="8222"))
     with pytest.raises(UsageError, match="is not among them"):
         configure(BrokerPlan(folder=tmp_path, nodes=("a", "b", "c"), node="d"))
+    with pytest.raises(UsageError, match="--nodes a,b,a: each broker has a name of its own"):
+        configure(BrokerPlan(folder=tmp_path, nodes=("a", "b", "a"), node="a"))
+    (tmp_path / "binary.join").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(UsageError, match="a certificate authority and a key"):
+        read_join(tmp_path / "binary.join")
     for plan in (
         BrokerPlan(folder=tmp_path / "in", node="../out"),
         BrokerPlan(folder=tmp_path / "in", hosts=("",)),
@@ -281,7 +298,8 @@ async def test_workers_and_clients_join_by_files_and_the_broker_outlasts_them(tm
                     process.send_signal(signal.SIGHUP)
                 assert made == [Completed] * 200
                 (tmp_path / "old.join").write_text(write_join(old))
-                with pytest.raises(BrokerError, match="refuses the credentials"):
+                changed = r"refuses the credentials: its keys have changed since .*old.join was written"
+                with pytest.raises(BrokerError, match=changed):
                     async with nats.connect(str(tmp_path / "old.join"), role="agent"):
                         pass
                 # To every process at once, as a node's scheduler does it.
@@ -374,19 +392,23 @@ def test_a_port_that_is_taken_is_refused_in_one_line_also_with_the_same_keys(tmp
         until_ready(process)
         shutil.copytree(tmp_path / "one", tmp_path / "copy", ignore=shutil.ignore_patterns("jetstream*"))
         hosts = ["127.0.0.1", "[::]"] if socket.has_dualstack_ipv6() else ["127.0.0.1"]
-        for folder, host in product(("copy", "other"), hosts):
-            command = [SCRIPT, "broker", "--dir", str(tmp_path / folder), "--monitor", "127.0.0.1:-1"]
+        free = f"127.0.0.1:{free_port()}"
+        tried = [(folder, f"{host}:{port}", free) for folder, host in product(("copy", "other"), hosts)]
+        # Of two teams' brokers on one machine, the second one must have another port for its statistics.
+        for folder, listen, monitor in [*tried, ("other", free, f"127.0.0.1:{port + 1}")]:
+            command = [SCRIPT, "broker", "--dir", str(tmp_path / folder), "--monitor", monitor]
             done = subprocess.run(
-                [*command, "--listen", f"{host}:{port}"],
+                [*command, "--listen", listen],
                 capture_output=True,
                 text=True,
                 timeout=30,
                 check=False,
             )
             assert (done.returncode, done.stdout) == (2, "")
+            taken = f"--monitor {monitor}" if listen == free else f"--listen {listen}"
             assert done.stderr == (
-                f"gym-runtime: --listen {host}:{port}: address already in use; end the program that "
-                "listens there, or give another port\n"
+                f"gym-runtime: {taken}: address already in use; end the program that listens there, or give "
+                "another port\n"
             )
 
 

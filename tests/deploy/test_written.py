@@ -177,6 +177,20 @@ def test_the_autoscaler_says_what_it_takes(numbers: tuple[str, ...], tmp_path: P
     assert (done.returncode, done.stderr) == (1, said)
 
 
+def test_the_autoscaler_without_slurm_ends_with_one_line(tmp_path: Path) -> None:
+    write("slurm", tmp_path, VALUES)
+    done = subprocess.run(
+        [sys.executable, "autoscale.py", "0", "4"],
+        cwd=tmp_path,
+        env={**os.environ, "PATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    said = "squeue is not in PATH: start autoscale.py on a host where it is\n"
+    assert (done.returncode, done.stderr) == (1, said)
+
+
 def test_the_autoscaler_goes_on_when_a_command_of_slurm_fails(tmp_path: Path) -> None:
     write("slurm", tmp_path, VALUES)
     asked = tmp_path / "asked"

@@ -276,15 +276,14 @@ _REMEDIES = {
 """By OpenSSL's codes: not yet valid, expired, another host, another address."""
 
 
-def unreachable(where: str, error: Exception | None) -> BrokerError:
+def unreachable(where: str, error: Exception | None, credentials: Path | None = None) -> BrokerError:
     """Connecting failed, with the last error; None if nothing answered in time."""
     text = "" if error is None else str(error).strip()
     if isinstance(error, Refused) and "authorization" in text.lower():
-        return BrokerError(
-            f"the broker at {where} refuses the credentials: check user and password in its URL, or the file "
-            f"that {CREDENTIALS} names",
-            final=True,
-        )
+        remedy = f"check user and password in its URL, or name a join file in {CREDENTIALS}"
+        if credentials is not None:
+            remedy = f"its keys have changed since {credentials} was written; get the file from it again"
+        return BrokerError(f"the broker at {where} refuses the credentials: {remedy}", final=True)
     if isinstance(error, ssl.SSLCertVerificationError):
         text = (
             f"its certificate is refused ({error.verify_message}): {_REMEDIES.get(error.verify_code, _TRUST)}"
@@ -309,6 +308,6 @@ def too_small(where: str, max_payload: int) -> BrokerError:
 def unheard(where: str, inbox: str, role: str) -> BrokerError:
     """We may not listen where we are answered."""
     return BrokerError(
-        f"the broker at {where} does not let these credentials listen on {inbox}: "
-        f"they are not those of a {role}, or they are for another prefix"
+        f"the broker at {where} does not let these credentials listen on {inbox}: take those of the role "
+        f"'{role}', or give the --prefix that they are for"
     )

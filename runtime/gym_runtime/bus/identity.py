@@ -170,12 +170,11 @@ def read_join(path: Path) -> Join:
         UsageError: it cannot be read, or lacks something.
     """
     try:
-        text = path.read_text()
+        text = path.read_text(errors="replace")
     except FileNotFoundError:
         raise NotThereYet(f"there is no join file {path}: 'gym-runtime broker' writes it") from None
-    except (OSError, UnicodeDecodeError) as error:
-        # A UnicodeDecodeError has no `strerror`.
-        raise UsageError(f"join file {path}: {getattr(error, 'strerror', None) or error}") from error
+    except OSError as error:
+        raise UsageError(f"join file {path}: {error.strerror}") from error
     urls, authority, seeds = _URL.findall(text), _AUTHORITY.search(text), seeds_of(text)
     if not urls or authority is None or not seeds:
         raise UsageError(
@@ -252,9 +251,15 @@ def read_keys(credentials: Path, role: str = "client") -> Keys:
         raise UsageError(
             f"credentials {credentials}: neither an NKey seed of a user (SU…) nor a .creds or .join file"
         )
-    if len(seeds) > 1 and role not in seeds:
-        raise UsageError(f"credentials {credentials}: no key of role '{role}', only {', '.join(seeds)}")
-    seed = seeds[role] if len(seeds) > 1 else next(iter(seeds.values()))
+    # What a key without a role is for, its broker knows.
+    seed = seeds.get(role) or seeds.get("")
+    if seed is None:
+        remedy = f"take {role}.join of the broker's folder"
+        if role == "agent" and "client" in seeds:
+            remedy += ", or send rollouts to workers that run: 'gym-runtime publish', then 'collect'"
+        raise UsageError(
+            f"credentials {credentials}: no key of role '{role}', only {', '.join(seeds)}; {remedy}"
+        )
     return Keys(seed, jwt[1] if jwt else "")
 
 

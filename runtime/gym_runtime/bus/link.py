@@ -173,7 +173,7 @@ class Link:
             if self.denied(sid) or self.denied(self._echo_sid):
                 raise handshake.unheard(self._where.shown, inbox, self._dialler.role)
             if not self._is_up.is_set():
-                raise handshake.unreachable(self._where.shown, failure)
+                raise handshake.unreachable(self._where.shown, failure, self._dialler.credentials)
             if self.max_payload < handshake.MIN_MAX_PAYLOAD:
                 raise handshake.too_small(self._where.shown, self.max_payload)
         # `close` is not called after a failed dial, or one that was cancelled; so the client must go here.

@@ -15,7 +15,7 @@ from gym_runtime import clock
 from gym_runtime.bus.interface import Bus
 from gym_runtime.bus.nats import connect as connect_bus
 from gym_runtime.client.streaming import background
-from gym_runtime.errors import BrokerError
+from gym_runtime.errors import BrokerError, UsageError
 from gym_runtime.rpc.members import announce, drained_on_request
 from gym_runtime.rpc.registry import Heartbeat
 from gym_runtime.timing import TRAINER_DRAIN_S
@@ -41,12 +41,13 @@ async def serve_model(
 
     Raises:
         BrokerError: the broker is not reachable, or these credentials may not serve a model.
+        UsageError: the join file has no key of a model worker.
     """
     async with AsyncExitStack() as stack:
         try:
             bus = await stack.enter_async_context(connect_bus(nats, role="model"))
-        except BrokerError as error:
-            raise BrokerError(
+        except (BrokerError, UsageError) as error:
+            raise type(error)(
                 f"{error.message}. A trainer that serves its own engine needs the keys of a client and "
                 "a model worker: trainer.join of 'gym-runtime broker' has both"
             ) from error

@@ -12,7 +12,7 @@ from faults.permissions.identities import WORKERS, serving
 from gym_runtime import connect
 from gym_runtime.bus.identity import CREDENTIALS, read_join, write_join
 from gym_runtime.client import make_pools
-from gym_runtime.errors import BrokerError
+from gym_runtime.errors import UsageError
 from gym_runtime.messages.outcomes import RolloutRecord
 from gym_runtime.system.spec import SystemSpec
 from gym_runtime.system.system import launch
@@ -62,5 +62,5 @@ async def test_a_trainer_joins_with_one_file_and_can_be_drained(joins: Path) -> 
 
 
 async def test_a_clients_file_is_not_enough(joins: Path) -> None:
-    with pytest.raises(BrokerError, match=r"needs the keys of a client and a model worker: trainer\.join"):
+    with pytest.raises(UsageError, match=r"needs the keys of a client and a model worker: trainer\.join"):
         await GatedEngine().source(str(joins / "client.join")).rollout(json.dumps(counter_row()), {})

@@ -40,9 +40,11 @@ def demand() -> int:
 
 def jobs() -> list[str]:
     """Those that run or are to run; the ones that have not started come last."""
-    listing = ["--noheader", "--array", f"--name={JOBS}", "--states=RUNNING,PENDING", "--format=%t %i"]
+    # A job whose node still boots is CONFIGURING, which squeue does not take for RUNNING.
+    states = "--states=RUNNING,CONFIGURING,PENDING"
+    listing = ["--noheader", "--array", f"--name={JOBS}", states, "--format=%t %i"]
     found = [line.split() for line in run("squeue", *listing).splitlines()]
-    return [job for _, job in sorted(found, key=lambda state_and_job: state_and_job[0] == "PD")]
+    return [job for _, job in sorted(found, key=lambda state_and_job: state_and_job[0] != "R")]
 
 
 def main(least: int, most: int) -> None:
@@ -61,6 +63,8 @@ def main(least: int, most: int) -> None:
                 print(f"{len(have)} jobs, {want} needed: cancelling {have[want:]}", flush=True)
                 run("scancel", *have[want:])
                 quiet = 0
+        except FileNotFoundError as error:
+            sys.exit(f"{error.filename} is not in PATH: start autoscale.py on a host where it is")
         except subprocess.CalledProcessError as error:
             # Also of sbatch and scancel: a busy controller, a quota, a job that has just ended.
             print(f"not this time: {error.cmd[0]}: {error.stderr.strip()}", flush=True)
