@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import io
 import json
 import subprocess
-from contextlib import chdir, redirect_stderr
 from pathlib import Path
 from typing import Any
 
 import pytest
-from gym_runtime.cli import main
 from gym_runtime.files import OutputFiles
+from runtime.cli.in_process import ran
 from runtime.cli.started import SCRIPT
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(90)]
@@ -20,12 +18,12 @@ MODEL = ("--model", "scripted/message")
 
 def gym(folder: Path, *command: str) -> tuple[int, str]:
     """Its status, and what it said on standard error."""
-    with chdir(folder), redirect_stderr(io.StringIO()) as said:
-        return main.run([*command]), said.getvalue()
+    ended = ran(folder, *command)
+    return ended.status, ended.err
 
 
 def alone(folder: Path, *command: str, typed: str = "") -> tuple[int, str]:
-    """The same in a process of its own, which knows no file that an earlier command named."""
+    """The same in a process of its own, which has imported no module, and with something typed."""
     ended = subprocess.run(
         [SCRIPT, *command], input=typed, capture_output=True, text=True, cwd=folder, timeout=60
     )
