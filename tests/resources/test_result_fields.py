@@ -28,7 +28,6 @@ MADE = [
     {"function": "web_search", "status": "success", "time_taken": None},
     {"function": "scroll_page", "status": "error", "time_taken": None},
 ]
-CHEMISTRY = {"verifier_metadata": {"solution": "str_eval!:!CCO!:!property-regression-pka"}}
 SUM = {"question": "?", "answer": "4", "metadata": {"source_dataset": "basic_arithmetic"}}
 
 
@@ -69,13 +68,6 @@ SUM = {"question": "?", "answer": "4", "metadata": {"source_dataset": "basic_ari
             {"verdict": "C", "judge_output": "", "extracted_answer": ""},
         ),
         ("reasoning_gym", SUM, ["4"], {}, {"score": 1.0, "task_name": "basic_arithmetic"}),
-        (
-            "ether0",
-            CHEMISTRY,
-            ["<answer>CCO</answer>"],
-            {},
-            {"eval_function": "str_eval", "problem_type": "property-regression-pka"},
-        ),
         (STEP, STEP_ROW, [call("look", {"at": "sea"})], {}, {"category": "expected calls"}),
         (STEP, STEP_ROW, [call("look", {"at": "sky"})], {}, {"category": "other arguments"}),
         (STEP, STEP_ROW, [call("dive", {"at": "sea"})], {}, {"category": "other tool"}),
