@@ -6,13 +6,12 @@ import json
 
 import pytest
 from gym_runtime import Pending, Verdict
-from gym_runtime.environment import Models, catalogue, examples, requirements
+from gym_runtime.environment import Models, catalogue, examples
 from gym_runtime.environment.environment import LoadedEnvironment
 from gym_runtime.environment.replaying import rejudge
-from gym_runtime.errors import UsageError
 from gym_testing.checks import contract
 from gym_view.commands.ls import describe_environment
-from resources.judging import NEMO_GYM_ROWS, ROWS, nemo_gym_rows, row_files
+from resources.judging import NEMO_GYM_ROWS, ROWS, nemo_gym_rows, row_files, usable
 from tables import table
 
 NAMES = catalogue.names("environments")
@@ -51,11 +50,7 @@ def test_a_listing_says_what_it_is_and_the_licence_of_its_data(name: str) -> Non
     ],
 )
 async def test_an_environment_keeps_the_contract(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    environment = catalogue.environment(name)
-    try:
-        requirements.require(environment)
-    except UsageError as error:
-        pytest.skip(error.message)
+    environment = usable(name)
     if name in LONG:
         rows = examples.read(environment)
         assert len(rows) >= contract.EXAMPLES

@@ -6,11 +6,12 @@ import json
 
 import msgspec
 import pytest
-from gym_runtime.environment import catalogue, examples, requirements
+from gym_runtime.environment import examples
 from gym_runtime.environment.settings import filled
-from gym_runtime.errors import AssetMissing, UsageError
+from gym_runtime.errors import AssetMissing
 from gym_testing.checks.contract import Subject
 from gym_view.recipes import PartEntry, part, recipes
+from resources.judging import usable
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("one_loop")]
 PARTS = {one.name: one for recipe in recipes() for one in recipe.parts}
@@ -44,11 +45,7 @@ def test_a_part_is_here_if_all_its_agents_mean_one_environment() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "agent"), HERE)
 async def test_a_perfect_rollout_of_a_part_scores_full(name: str, agent: str) -> None:
-    environment = catalogue.environment(PARTS[name].environment)
-    try:
-        requirements.require(environment)
-    except UsageError as error:
-        pytest.skip(error.message)
+    environment = usable(PARTS[name].environment)
     subject = Subject(environment, examples.read(environment))
     rows = [
         {**one.fields, "agent_ref": {"type": "responses_api_agents", "name": agent}}

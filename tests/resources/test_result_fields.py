@@ -6,12 +6,10 @@ import json
 from typing import Any
 
 import pytest
-from gym_runtime.environment import catalogue, requirements
 from gym_runtime.environment.isolated import judge_recorded
 from gym_runtime.environment.roles import ScriptedAnswers
 from gym_runtime.environment.verdict import Verdict, make_response
-from gym_runtime.errors import UsageError
-from resources.judging import call, output, row
+from resources.judging import call, output, row, usable
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("one_loop")]
 
@@ -97,11 +95,7 @@ async def test_a_row_says_what_nemo_gyms_says(
     answers: dict[str, list[Any]],
     fields: dict[str, Any],
 ) -> None:
-    loaded = catalogue.environment(environment)
-    try:
-        requirements.require(loaded)
-    except UsageError as error:
-        pytest.skip(error.message)
+    loaded = usable(environment)
     models = ScriptedAnswers(answers).models(loaded.resource.roles)
     verdict = await judge_recorded(loaded, row(**task), make_response(*items), models)
     assert isinstance(verdict, Verdict)
