@@ -16,6 +16,7 @@ import pytest
 import structlog
 from gym_runtime.environment import catalogue
 from gym_runtime.system.private_broker import Broker
+from gym_testing import virtual_clock
 
 pytest_plugins = ["time_limits", "leftovers", "two_environments"]
 
@@ -147,10 +148,11 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     gc.freeze()
 
 
-@pytest.fixture(scope="session")
-def anyio_backend() -> tuple[str, dict[str, bool]]:
-    """The loop that workers run on."""
-    return "asyncio", {"use_uvloop": True}
+@pytest.fixture(scope="module")
+def anyio_backend(request: pytest.FixtureRequest) -> tuple[str, dict[str, Any]]:
+    """The loop that workers run on, or that of virtual time where a module has its mark."""
+    virtual = request.node.get_closest_marker("virtual_time")
+    return virtual_clock.BACKEND if virtual else ("asyncio", {"use_uvloop": True})
 
 
 @pytest.fixture(scope="module")
