@@ -250,6 +250,9 @@ def test_a_running_system_can_be_looked_at_and_its_runs_cancelled(
         }:
             pass
         assert "no worker serves" not in output(capsys, "status").lower(), "nothing waits for it"
+        # Without agent workers, nothing is known of the agents that one may bring.
+        assert main.run(["publish", str(rows), "--environment", "mcqa", "--agent", "nosuch"]) == 0
+        assert capsys.readouterr().err == UNSERVED.replace("dialogue", "nosuch")
 
 
 @pytest.mark.slow
