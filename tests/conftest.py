@@ -16,6 +16,7 @@ import pytest
 import structlog
 from gym_runtime.environment import catalogue
 from gym_runtime.system.private_broker import Broker
+from gym_testing import virtual_clock
 
 pytest_plugins = ["time_limits", "leftovers", "two_environments"]
 
@@ -109,7 +110,9 @@ def pytest_sessionstart() -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """What takes long is left out unless it is asked for."""
+    """What takes long is left out unless it is asked for; what can be divided best is last."""
+    # Tests that each may run in another process: so all processes end at about the same time.
+    items.sort(key=lambda item: item.nodeid.startswith(ALONE[-1]))
     for item in items:
         if item.nodeid.startswith(LONG) and item.get_closest_marker("slow"):
             item.add_marker("long")
@@ -147,10 +150,11 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     gc.freeze()
 
 
-@pytest.fixture(scope="session")
-def anyio_backend() -> tuple[str, dict[str, bool]]:
-    """The loop that workers run on."""
-    return "asyncio", {"use_uvloop": True}
+@pytest.fixture(scope="module")
+def anyio_backend(request: pytest.FixtureRequest) -> tuple[str, dict[str, Any]]:
+    """The loop that workers run on, or that of virtual time where a module has its mark."""
+    virtual = request.node.get_closest_marker("virtual_time")
+    return virtual_clock.BACKEND if virtual else ("asyncio", {"use_uvloop": True})
 
 
 @pytest.fixture(scope="module")

@@ -12,17 +12,11 @@ from gym_runtime import Environment, Reply, Task, Verdict
 from gym_runtime.errors import ModelRefused
 from gym_runtime.messages.outcomes import Completed, Failed, RolloutRecord, Truncated
 from gym_testing.small_system import Engine, answer, environment, rollout_spec, small_system
-from gym_testing.virtual_clock import BACKEND
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.virtual_time]
 
 ACCEPT = answer(proposer_critic.ACCEPT)
 ROW = {"responses_create_params": {"instructions": "Be brief.", "input": "What is 6 × 7?"}}
-
-
-@pytest.fixture
-def anyio_backend() -> tuple[str, dict[str, Any]]:
-    return BACKEND
 
 
 async def is_42(task: Task, reply: Reply) -> Verdict:

@@ -27,7 +27,6 @@ from gym_testing.small_system import (
     row,
     small_system,
 )
-from gym_testing.virtual_clock import BACKEND
 from tables import table
 
 # A process knows no virtual time: test_black_box and the tests of acp hold the same promises in real time.
@@ -38,12 +37,7 @@ ASKED = {"orchestrator": 3, "reflection": 5, "rewoo": 2}
 """How often agents ask the model that do so several times, where it says hello each time."""
 OF_OTHERS = {"proposer_critic": 1}
 """How many turns the agent's other trained seats have."""
-pytestmark = [pytest.mark.anyio, pytest.mark.parametrize("name", NAMES)]
-
-
-@pytest.fixture
-def anyio_backend() -> tuple[str, dict[str, Any]]:
-    return BACKEND
+pytestmark = [pytest.mark.virtual_time, pytest.mark.anyio, pytest.mark.parametrize("name", NAMES)]
 
 
 class Hall(Episode[Task]):

@@ -20,17 +20,11 @@ from gym_testing.small_system import (
     rollout_spec,
     small_system,
 )
-from gym_testing.virtual_clock import BACKEND
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.virtual_time]
 
 STOP = "###STOP###"
 CALL = function_call("look")
-
-
-@pytest.fixture
-def anyio_backend() -> tuple[str, dict[str, Any]]:
-    return BACKEND
 
 
 class Shelf(Session[Task]):

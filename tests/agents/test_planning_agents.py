@@ -14,18 +14,12 @@ from gym_agents._asking import SHOWN_CHARS
 from gym_runtime.environment import catalogue
 from gym_runtime.messages.outcomes import Completed, Failed, Truncated
 from gym_testing.small_system import answer, small_system
-from gym_testing.virtual_clock import BACKEND
 from hostile.shapes import TEXTS
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.virtual_time]
 
 TASK = "What is 6 × 7?"
 FINAL = answer("<answer>42</answer>", "42")
-
-
-@pytest.fixture
-def anyio_backend() -> tuple[str, dict[str, Any]]:
-    return BACKEND
 
 
 # -- reflection -----------------------------------------------------------------------------------------

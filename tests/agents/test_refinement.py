@@ -13,15 +13,9 @@ from gym_runtime.environment.replaying import rejudge
 from gym_runtime.environment.resource import Resource
 from gym_runtime.messages.outcomes import Completed, RolloutRecord, Truncated
 from gym_testing.small_system import Engine, answer, environment, rollout_spec, small_system
-from gym_testing.virtual_clock import BACKEND
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.virtual_time]
 ROW = {"responses_create_params": {"input": [{"role": "user", "content": "Say yes."}]}}
-
-
-@pytest.fixture
-def anyio_backend() -> tuple[str, dict[str, Any]]:
-    return BACKEND
 
 
 class Yes(Episode[Task]):

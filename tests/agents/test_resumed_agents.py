@@ -11,15 +11,9 @@ from agents.exact_engine import DESK, Exact, assert_exact, furnish, hire, items,
 from agents.test_tool_loop_options import OVERFLOW, WAIT, look, tokens
 from gym_runtime.messages.outcomes import Completed, Truncated
 from gym_testing.small_system import Hang, Turn, answer, small_system
-from gym_testing.virtual_clock import BACKEND
 from tables import table
 
-pytestmark = pytest.mark.anyio
-
-
-@pytest.fixture
-def anyio_backend() -> tuple[str, dict[str, Any]]:
-    return BACKEND
+pytestmark = [pytest.mark.anyio, pytest.mark.virtual_time]
 
 
 class Case(NamedTuple):

@@ -13,16 +13,10 @@ from gym_runtime.messages.outcomes import Completed, Failed, RolloutRecord, Trun
 from gym_runtime.rollout.seats import checked_names
 from gym_runtime.training import forked
 from gym_testing.small_system import Hang, answer, environment, small_system
-from gym_testing.virtual_clock import BACKEND
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.virtual_time]
 ROW = {"responses_create_params": {"input": "Play."}, "heaps": [1, 2]}
 FIRST, SECOND, LAST = (answer(f"<take>{move}</take>") for move in ("2 1", "1 1", "2 1"))
-
-
-@pytest.fixture
-def anyio_backend() -> tuple[str, dict[str, Any]]:
-    return BACKEND
 
 
 async def play(engine: Exact, other: Exact | None = None, **more: Any) -> RolloutRecord:

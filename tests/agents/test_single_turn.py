@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import msgspec
 import pytest
 from gym_agents.single_turn import Agent as SingleTurn
@@ -20,14 +18,8 @@ from gym_testing.small_system import (
     row,
     small_system,
 )
-from gym_testing.virtual_clock import BACKEND
 
-pytestmark = pytest.mark.anyio
-
-
-@pytest.fixture
-def anyio_backend() -> tuple[str, dict[str, Any]]:
-    return BACKEND
+pytestmark = [pytest.mark.anyio, pytest.mark.virtual_time]
 
 
 def count_calls(task: Task, reply: Reply) -> Verdict:

@@ -18,14 +18,8 @@ from gym_testing.small_system import (
     rollout_spec,
     small_system,
 )
-from gym_testing.virtual_clock import BACKEND
 
-pytestmark = pytest.mark.anyio
-
-
-@pytest.fixture
-def anyio_backend() -> tuple[str, dict[str, Any]]:
-    return BACKEND
+pytestmark = [pytest.mark.anyio, pytest.mark.virtual_time]
 
 
 class GuessTask(Task):

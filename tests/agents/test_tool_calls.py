@@ -22,14 +22,8 @@ from gym_testing.small_system import (
     rollout_spec,
     small_system,
 )
-from gym_testing.virtual_clock import BACKEND
 
-pytestmark = pytest.mark.anyio
-
-
-@pytest.fixture
-def anyio_backend() -> tuple[str, dict[str, Any]]:
-    return BACKEND
+pytestmark = [pytest.mark.anyio, pytest.mark.virtual_time]
 
 
 async def test_each_call_of_the_model_shows_it_everything_so_far() -> None:

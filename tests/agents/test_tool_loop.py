@@ -16,15 +16,9 @@ from gym_testing.small_system import (
     message,
     reasoning,
 )
-from gym_testing.virtual_clock import BACKEND
 from tables import table
 
-pytestmark = pytest.mark.anyio
-
-
-@pytest.fixture
-def anyio_backend() -> tuple[str, dict[str, Any]]:
-    return BACKEND
+pytestmark = [pytest.mark.anyio, pytest.mark.virtual_time]
 
 
 INCOMPLETE = {"status": "incomplete", "incomplete_details": {"reason": "max_output_tokens"}}

@@ -9,15 +9,9 @@ import pytest
 from agents.exact_engine import assert_exact, inputs, items, play, short
 from gym_runtime.messages.outcomes import Completed, Failed, Outcome, Truncated
 from gym_testing.small_system import Hang, answer, function_call, reasoning
-from gym_testing.virtual_clock import BACKEND
 from tables import table
 
-pytestmark = pytest.mark.anyio
-
-
-@pytest.fixture
-def anyio_backend() -> tuple[str, dict[str, Any]]:
-    return BACKEND
+pytestmark = [pytest.mark.anyio, pytest.mark.virtual_time]
 
 
 def look(page: int, **more: Any) -> Any:

@@ -16,17 +16,11 @@ from gym_boxes.slots import Seen, Slot
 from gym_runtime import GymError, ServiceUnavailable, clock
 from gym_runtime.errors import Fenced
 from gym_testing.memory import MemoryBroker, MemoryBus
-from gym_testing.virtual_clock import BACKEND
 from tables import table
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.virtual_time]
 PACE = Pace()
 ACCOUNT = "acc"
-
-
-@pytest.fixture
-def anyio_backend() -> tuple[str, dict[str, Any]]:
-    return BACKEND
 
 
 class Service:

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from docs.pages import PAGES, ROOT
 from gym_runtime.messages.metric_names import METRICS, prometheus_name
+from tables import table
 
 ARCHITECTURE = ROOT / "docs" / "explanation" / "architecture.md"
 GUARANTEES = ROOT / "docs" / "explanation" / "guarantees.md"
@@ -57,9 +58,7 @@ def named_paths_in(text: str) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize(
-    "page", [*PAGES, SECURITY, BENCH, *GUESTS], ids=lambda page: str(page.relative_to(ROOT))
-)
+@table("page", [*PAGES, SECURITY, BENCH, *GUESTS])
 def test_paths_exist(page: Path) -> None:
     made = ("results/", "build/", "data/")
     named = [path for path in named_paths(page) if not path.startswith(made) and "NAME" not in path]

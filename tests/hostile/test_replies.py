@@ -18,15 +18,16 @@ from typing import Any, NamedTuple
 import msgspec
 import pytest
 from gym_resources.instructions.instruction_ids import CHECKERS, bind
-from gym_runtime.environment import catalogue, examples, requirements
+from gym_runtime.environment import catalogue, examples
 from gym_runtime.environment.environment import LoadedEnvironment
 from gym_runtime.environment.examples import Example
 from gym_runtime.environment.isolated import judge_recorded
 from gym_runtime.environment.roles import ScriptedAnswers
 from gym_runtime.environment.verdict import Pending, make_response
-from gym_runtime.errors import GymError, UsageError
+from gym_runtime.errors import GymError
 from hostile.shapes import SIZE_BYTES, TEXTS, replies
 from resources.instructions.cases import CASES
+from resources.judging import usable
 
 
 def verifier(name: str) -> str:
@@ -92,15 +93,6 @@ class Cost(NamedTuple):
     growth_bytes: int
 
 
-def load(name: str) -> LoadedEnvironment:
-    environment = catalogue.environment(name)
-    try:
-        requirements.require(environment)
-    except UsageError as error:
-        pytest.skip(error.message)
-    return environment
-
-
 def rows(environment: LoadedEnvironment) -> list[Example]:
     every = examples.read(environment)
     return every if environment.name in EVERY_ROW else every[:1]
@@ -155,7 +147,7 @@ async def broken(environment: LoadedEnvironment, example: Example, items: list[A
 
 
 async def check(name: str, shape: str) -> None:
-    environment = load(name)
+    environment = usable(name)
     assert environment.definition.isolated is (name in ISOLATED)
     text = TEXTS[shape](SIZE_BYTES)
     problems: list[str] = []

@@ -6,10 +6,11 @@ import json
 import time
 from typing import Any
 
-from gym_runtime.messages.calls import ModelAnswer, ModelCall
+from gym_runtime.messages.calls import ModelAnswer, ModelCall, prefix_after
 from gym_runtime.messages.responses import Response, decode_response
 from gym_runtime.workers.adapter import CallContext
 from msgspec import Raw
+from msgspec.structs import replace
 
 TOOL = {
     "type": "function",
@@ -53,3 +54,10 @@ def decoded(answer: ModelAnswer) -> Response:
 def output(answer: ModelAnswer) -> list[dict[str, Any]]:
     """Its output items."""
     return json.loads(bytes(answer.response))["output"]
+
+
+def continued(call: ModelCall, answer: ModelAnswer, *new: dict[str, Any]) -> ModelCall:
+    """The next turn's call, as a model worker makes it."""
+    items = [*call.input, *decoded(answer).output]
+    more = [Raw(json.dumps(item).encode()) for item in new]
+    return replace(call, input=items + more, prefix=prefix_after(answer.tokens, len(items)))

@@ -12,11 +12,13 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-from gym_runtime.environment import catalogue
+import pytest
+from gym_runtime.environment import LoadedEnvironment, catalogue, requirements
 from gym_runtime.environment.isolated import judge_recorded
 from gym_runtime.environment.replaying import rejudge, session_of
 from gym_runtime.environment.roles import Scripted, ScriptedAnswers
 from gym_runtime.environment.verdict import Verdict, make_response
+from gym_runtime.errors import UsageError
 
 ROWS = Path(__file__).parent / "rows"
 NEMO_GYM_ROWS = Path(__file__).parents[3] / "shared/data/nemo_gym_examples"
@@ -27,6 +29,16 @@ NO_TESTS = {"code_fim", "competitive_coding_challenges", "evalplus"}
 
 NO_ROWS = {"example_questions.jsonl"}
 """Files of theirs that are made into rows with a prompt; those named multi_turn_ are recorded proofs."""
+
+
+def usable(environment: str) -> LoadedEnvironment:
+    """An environment; the test is skipped where its packages or programs are missing."""
+    loaded = catalogue.environment(environment)
+    try:
+        requirements.require(loaded)
+    except UsageError as error:
+        pytest.skip(error.message)
+    return loaded
 
 
 def call(name: str, arguments: object, call_id: str = "c") -> dict[str, Any]:

@@ -16,6 +16,7 @@ from gym_testing.audit import kept_rates
 from gym_testing.audit.artifact import VERSION
 from gym_testing.audit.measuring import Auditor, Plan
 from gym_view.badges import badge
+from resources.judging import usable
 
 NAMES = catalogue.names("environments")
 A_DAY = 2
@@ -56,11 +57,7 @@ def test_each_environment_has_a_badge() -> None:
     "name", [pytest.param(name, marks=[pytest.mark.soak] * (name not in TODAY)) for name in NAMES]
 )
 async def test_rates_are_those_that_are_kept(name: str) -> None:
-    environment = catalogue.environment(name)
-    try:
-        requirements.require(environment)
-    except UsageError as error:
-        pytest.skip(error.message)
+    environment = usable(name)
     if name in UNMEASURED:
         pytest.skip("it needs what is not here")
     if name in LONG:

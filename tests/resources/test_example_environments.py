@@ -2,42 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
-import msgspec
 import pytest
-from gym_runtime.environment import catalogue
-from gym_runtime.environment.replaying import rejudge, session_of
-from gym_runtime.environment.verdict import Verdict, make_response
+from resources.judging import call, judge, outputs, row
 from tables import table
 
 pytestmark = pytest.mark.anyio
-
-Calls = list[tuple[str, dict[str, Any]]]
-
-
-def call(name: str, arguments: object) -> dict[str, Any]:
-    return {
-        "type": "function_call",
-        "call_id": "c",
-        "name": name,
-        "arguments": arguments if isinstance(arguments, str) else json.dumps(arguments),
-    }
-
-
-def row(**fields: Any) -> bytes:
-    return msgspec.json.encode({"responses_create_params": {"input": "go"}, **fields})
-
-
-async def outputs(environment: str, task: bytes, calls: Calls) -> list[str]:
-    resource = catalogue.environment(environment).resource
-    async with session_of(resource, task) as session:
-        return [await resource.call_tool(session, name, json.dumps(given)) for name, given in calls]
-
-
-async def judge(environment: str, task: bytes, *items: dict[str, Any] | str) -> Verdict:
-    return await rejudge(catalogue.environment(environment).resource, task, make_response(*items))
 
 
 async def test_the_weather_is_cold_and_every_rollout_is_worth_one() -> None:

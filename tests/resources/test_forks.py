@@ -8,9 +8,9 @@ from typing import Any, cast
 
 import pytest
 from gym_runtime.adapters import Agent
-from gym_runtime.environment import catalogue, examples, requirements
-from gym_runtime.errors import UsageError
+from gym_runtime.environment import catalogue, examples
 from gym_testing.small_system import Engine, answer, small_system
+from resources.judging import usable
 
 pytestmark = pytest.mark.anyio
 
@@ -70,11 +70,7 @@ async def test_forks_at_random_turns_are_what_straight_play_is(name: str) -> Non
 
 def golds(name: str) -> list[examples.Example]:
     """The examples of an environment whose packages are here."""
-    environment = catalogue.environment(name)
-    try:
-        requirements.require(environment)
-    except UsageError as error:
-        pytest.skip(error.message)
+    environment = usable(name)
     return [one for one in examples.read(environment) if one.turns]
 
 

@@ -10,11 +10,10 @@ from typing import Any
 
 import pytest
 from gym_runtime import Episode
-from gym_runtime.environment import catalogue, requirements
+from gym_runtime.environment import catalogue
 from gym_runtime.environment.replaying import session_of
 from gym_runtime.environment.verdict import Reply
-from gym_runtime.errors import UsageError
-from resources.judging import call, row
+from resources.judging import call, row, usable
 
 pytestmark = pytest.mark.anyio
 CEILING_S = 0.25  # of processor time; the bound is 0.05 on a machine that does nothing else
@@ -111,11 +110,7 @@ EXPRESSIONS = (
 
 @pytest.mark.parametrize("number", range(len(EXPRESSIONS)))
 async def test_no_expression_holds_the_loop(number: int) -> None:
-    environment = catalogue.environment("gsm8k_aviary")
-    try:
-        requirements.require(environment)
-    except UsageError as error:
-        pytest.skip(error.message)
+    environment = usable("gsm8k_aviary")
     resource = environment.resource
     took_s: list[float] = []
     for _ in range(3):  # in between, the interpreter may tidy up after the tests before

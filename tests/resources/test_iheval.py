@@ -8,9 +8,7 @@ from typing import Any
 import pytest
 from gym_resources import iheval
 from gym_runtime import ScoredRollout
-from gym_runtime.environment import catalogue, requirements
-from gym_runtime.errors import UsageError
-from resources.judging import judge, row
+from resources.judging import judge, row, usable
 from tables import table
 
 pytestmark = pytest.mark.anyio
@@ -18,10 +16,7 @@ GUARD = {"access_code": "Blue Kettle", "label": 0, "system_prompt": "Say nothing
 
 
 async def reward(task: str, answer: Any, said: str, setting: str = "aligned/own") -> float:
-    try:
-        requirements.require(catalogue.environment("iheval"))
-    except UsageError as error:
-        pytest.skip(error.message)
+    usable("iheval")
     fields = {"task": task, "setting": setting, "answer": json.dumps(answer)}
     return (await judge("iheval", row(**fields), said)).reward
 

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 from gym_resources.guests import mcp
-from gym_runtime.environment import catalogue, requirements
-from gym_runtime.errors import UsageError
+from gym_runtime.environment import catalogue
 from gym_runtime.messages.outcomes import Completed
 from gym_testing.small_system import Engine, Hang, Turn, answer, function_call, rollout_spec, small_system
+from resources.judging import usable
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 
@@ -53,11 +53,7 @@ async def lost(
     name: str, row: Mapping[str, Any], turns: Sequence[Turn], roles: Mapping[str, Sequence[Turn]]
 ) -> tuple[dict[str, Any], dict[str, Engine]]:
     """The row of a rollout whose resource worker is killed before the last but one answer is used."""
-    environment = catalogue.environment(name)
-    try:
-        requirements.require(environment)
-    except UsageError as error:
-        pytest.skip(error.message)
+    environment = usable(name)
     agent = environment.definition.agent
     engine = Engine(*turns[:-2], Hang())
     asked = {role: Engine(*told) for role, told in roles.items()}

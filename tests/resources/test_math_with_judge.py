@@ -7,12 +7,12 @@ import msgspec
 import pytest
 from gym_resources.judging.math_answers import bare, load_library, whole_number
 from gym_runtime import Reply
-from gym_runtime.environment import catalogue, requirements
+from gym_runtime.environment import catalogue
 from gym_runtime.environment.isolated import verify_isolated
 from gym_runtime.environment.replaying import rejudge
 from gym_runtime.environment.verdict import Verdict, make_response
-from gym_runtime.errors import TaskError, UsageError
-from resources.judging import nemo_gym_rows
+from gym_runtime.errors import TaskError
+from resources.judging import nemo_gym_rows, usable
 from tables import table
 
 pytestmark = pytest.mark.anyio
@@ -20,11 +20,7 @@ pytestmark = pytest.mark.anyio
 
 @pytest.fixture
 def source() -> str:
-    environment = catalogue.environment("math_with_judge")
-    try:
-        requirements.require(environment)
-    except UsageError as error:
-        pytest.skip(error.message)
+    environment = usable("math_with_judge")
     return str(environment.source)
 
 

@@ -4,12 +4,12 @@ import json
 from typing import Any
 
 import pytest
-from gym_runtime.environment import catalogue, requirements
+from gym_runtime.environment import catalogue
 from gym_runtime.environment.replaying import session_of
 from gym_runtime.environment.tools import tools_of
 from gym_runtime.environment.verdict import make_response
 from gym_runtime.errors import TaskError, UsageError
-from resources.judging import call, judge, judged_by, nemo_gym_rows, output, row
+from resources.judging import call, judge, judged_by, nemo_gym_rows, output, row, usable
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("one_loop"), pytest.mark.slow]
 
@@ -24,10 +24,7 @@ PYTHON = "stateful_python_code_exec"
 
 @pytest.fixture(autouse=True)
 def packages() -> None:
-    try:
-        requirements.require(catalogue.environment("ns_tools"))
-    except UsageError as error:
-        pytest.skip(error.message)
+    usable("ns_tools")
 
 
 async def test_the_reward_is_the_other_environments_with_all_of_its_fields() -> None:

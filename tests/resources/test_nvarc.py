@@ -4,10 +4,10 @@ import json
 
 import pytest
 from gym_resources.nvarc import grid
-from gym_runtime.environment import catalogue, requirements
+from gym_runtime.environment import catalogue
 from gym_runtime.environment.settings import filled
-from gym_runtime.errors import TaskError, UsageError
-from resources.judging import judge, nemo_gym_rows, row
+from gym_runtime.errors import TaskError
+from resources.judging import judge, nemo_gym_rows, row, usable
 from tables import table
 
 pytestmark = pytest.mark.anyio
@@ -74,10 +74,7 @@ CASES = [
 @pytest.mark.slow
 @pytest.mark.parametrize(("text", "result"), CASES)
 async def test_a_function_is_run_on_the_test(text: str, result: str) -> None:
-    try:
-        requirements.require(catalogue.environment(NAME))
-    except UsageError as error:
-        pytest.skip(error.message)
+    usable(NAME)
     verdict = await judge(NAME, row(agent_mode="inductive", python_timeout_seconds=2, **PAIR), text)
     assert verdict.fields["result"] == result
     assert verdict.reward == float(result == "passed")

@@ -8,13 +8,13 @@ from typing import Any
 
 import msgspec
 import pytest
-from gym_runtime.environment import catalogue, examples, requirements
+from gym_runtime.environment import catalogue, examples
 from gym_runtime.environment.environment import LoadedEnvironment
 from gym_runtime.environment.roles import ScriptedAnswers
 from gym_runtime.environment.verdict import make_response
-from gym_runtime.errors import ModelUnavailable, UnusableAnswer, UsageError
+from gym_runtime.errors import ModelUnavailable, UnusableAnswer
 from gym_testing.checks.contract import Subject
-from resources.judging import judged_by
+from resources.judging import judged_by, usable
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("one_loop")]
 
@@ -44,10 +44,7 @@ async def rewards_of(environment: LoadedEnvironment, form: Callable[[Any], Any])
 
     The rollouts are the perfect ones, or where these need no judge, one with another answer.
     """
-    try:
-        requirements.require(environment)
-    except UsageError as error:
-        pytest.skip(error.message)
+    usable(environment.name)
     subject, rewards = Subject(environment, examples.read(environment)), list[float]()
     for example in subject.examples:
         if example.roles.keys() - SEATS:

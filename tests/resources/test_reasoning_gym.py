@@ -8,10 +8,11 @@ import msgspec
 import pytest
 from gym_resources import reasoning_gym
 from gym_runtime import Reply
-from gym_runtime.environment import catalogue, requirements
+from gym_runtime.environment import catalogue
 from gym_runtime.environment.isolated import verify_isolated
 from gym_runtime.environment.replaying import rejudge
 from gym_runtime.errors import ResourceError, TaskError, UsageError
+from resources.judging import usable
 from tables import table
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("one_loop")]
@@ -26,11 +27,7 @@ ROW: dict[str, Any] = {
 
 @pytest.fixture
 def source() -> str:
-    environment = catalogue.environment("reasoning_gym")
-    try:
-        requirements.require(environment)
-    except UsageError as error:
-        pytest.skip(error.message)
+    environment = usable("reasoning_gym")
     return str(environment.source)
 
 

@@ -6,21 +6,16 @@ import json
 
 import msgspec
 import pytest
-from gym_runtime.environment import catalogue, examples, requirements
+from gym_runtime.environment import examples
 from gym_runtime.environment.settings import filled
-from gym_runtime.errors import AssetMissing, UsageError
+from gym_runtime.errors import AssetMissing
 from gym_testing.checks.contract import Subject
 from gym_view.recipes import PartEntry, part, recipes
+from resources.judging import usable
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("one_loop")]
 PARTS = {one.name: one for recipe in recipes() for one in recipe.parts}
-SLOW = {"ether0"}  # its libraries take seconds to import
-HERE = [
-    pytest.param(one.name, agent, marks=[pytest.mark.slow] * (one.name in SLOW))
-    for one in PARTS.values()
-    if one.environment
-    for agent in one.agents
-]
+HERE = [(one.name, agent) for one in PARTS.values() if one.environment for agent in one.agents]
 
 
 def test_the_list_names_each_part_once_and_knows_its_agents() -> None:
@@ -44,11 +39,7 @@ def test_a_part_is_here_if_all_its_agents_mean_one_environment() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "agent"), HERE)
 async def test_a_perfect_rollout_of_a_part_scores_full(name: str, agent: str) -> None:
-    environment = catalogue.environment(PARTS[name].environment)
-    try:
-        requirements.require(environment)
-    except UsageError as error:
-        pytest.skip(error.message)
+    environment = usable(PARTS[name].environment)
     subject = Subject(environment, examples.read(environment))
     rows = [
         {**one.fields, "agent_ref": {"type": "responses_api_agents", "name": agent}}
@@ -64,6 +55,10 @@ async def test_a_perfect_rollout_of_a_part_scores_full(name: str, agent: str) ->
         ),
         0,
     )
+    if json.loads(lines[number]) == rows[number]:
+        # The agent's name fills nothing in: test_contract.py and test_recorded_rows.py judge this row.
+        environment.resource.task(lines[number])
+        return
     example = msgspec.structs.replace(subject.examples[number], row=lines[number], fields=rows[number])
     try:
         verdict = await subject.judge(example, await examples.play(environment.resource, example))

@@ -7,9 +7,9 @@ from typing import Any
 
 import msgspec
 import pytest
-from gym_runtime.environment import catalogue, examples, requirements
-from gym_runtime.errors import UsageError
+from gym_runtime.environment import examples
 from gym_testing.checks.reverification import reverify
+from resources.judging import usable
 
 pytestmark = pytest.mark.anyio
 Items = list[dict[str, Any]]
@@ -151,11 +151,7 @@ def recorded(fields: dict[str, Any], output: Items, reward: float) -> bytes:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 async def test_a_recorded_rollout_is_judged_by_what_was_said_and_done(name: str) -> None:
-    environment = catalogue.environment(name)
-    try:
-        requirements.require(environment)
-    except UsageError as error:
-        pytest.skip(error.message)
+    environment = usable(name)
     example = examples.read(environment)[0]
     gold: Items = msgspec.json.decode(await examples.play(environment.resource, example))["output"]
     for shape, reshape in SHAPES.items():  # in one test: they share a process

@@ -9,11 +9,11 @@ from typing import Any
 
 import msgspec
 import pytest
-from gym_runtime.environment import catalogue, examples, requirements
+from gym_runtime.environment import catalogue, examples
 from gym_runtime.environment.environment import LoadedEnvironment
-from gym_runtime.errors import UsageError
 from gym_runtime.messages.responses import CreateParams, Response
 from gym_testing.checks.reverification import ReverifiedRow, Reverifier
+from resources.judging import usable
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("one_loop"), pytest.mark.slow]
 NAMES = catalogue.names("environments")
@@ -36,15 +36,6 @@ BOOKKEEPING: dict[str, Any] = {
     "uuid": None,
     "tokens": {"prompt_token_ids": [1], "generation_token_ids": [2], "generation_log_probs": [-0.5]},
 }
-
-
-def load(name: str) -> LoadedEnvironment:
-    environment = catalogue.environment(name)
-    try:
-        requirements.require(environment)
-    except UsageError as error:
-        pytest.skip(error.message)
-    return environment
 
 
 def recorded(environment: LoadedEnvironment, row: bytes, output: list[dict[str, Any]]) -> bytes:
@@ -77,7 +68,7 @@ WITHOUT_A_CALL = {"openair_congestion": -1.0}
 
 @pytest.mark.parametrize("name", NAMES)
 async def test_a_stored_gold_answer_scores_full_and_stored_silence_nothing(name: str, tmp_path: Path) -> None:
-    environment = load(name)
+    environment = usable(name)
     example = examples.read(environment)[0]
     gold = json.loads(await examples.play(environment.resource, example))["output"]
     definition = environment.definition

@@ -6,12 +6,10 @@ import json
 from typing import Any
 
 import pytest
-from gym_runtime.environment import catalogue, requirements
 from gym_runtime.environment.isolated import judge_recorded
 from gym_runtime.environment.roles import ScriptedAnswers
 from gym_runtime.environment.verdict import Verdict, make_response
-from gym_runtime.errors import UsageError
-from resources.judging import call, output, row
+from resources.judging import call, output, row, usable
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("one_loop")]
 
@@ -28,7 +26,6 @@ MADE = [
     {"function": "web_search", "status": "success", "time_taken": None},
     {"function": "scroll_page", "status": "error", "time_taken": None},
 ]
-CHEMISTRY = {"verifier_metadata": {"solution": "str_eval!:!CCO!:!property-regression-pka"}}
 SUM = {"question": "?", "answer": "4", "metadata": {"source_dataset": "basic_arithmetic"}}
 
 
@@ -69,13 +66,6 @@ SUM = {"question": "?", "answer": "4", "metadata": {"source_dataset": "basic_ari
             {"verdict": "C", "judge_output": "", "extracted_answer": ""},
         ),
         ("reasoning_gym", SUM, ["4"], {}, {"score": 1.0, "task_name": "basic_arithmetic"}),
-        (
-            "ether0",
-            CHEMISTRY,
-            ["<answer>CCO</answer>"],
-            {},
-            {"eval_function": "str_eval", "problem_type": "property-regression-pka"},
-        ),
         (STEP, STEP_ROW, [call("look", {"at": "sea"})], {}, {"category": "expected calls"}),
         (STEP, STEP_ROW, [call("look", {"at": "sky"})], {}, {"category": "other arguments"}),
         (STEP, STEP_ROW, [call("dive", {"at": "sea"})], {}, {"category": "other tool"}),
@@ -105,11 +95,7 @@ async def test_a_row_says_what_nemo_gyms_says(
     answers: dict[str, list[Any]],
     fields: dict[str, Any],
 ) -> None:
-    loaded = catalogue.environment(environment)
-    try:
-        requirements.require(loaded)
-    except UsageError as error:
-        pytest.skip(error.message)
+    loaded = usable(environment)
     models = ScriptedAnswers(answers).models(loaded.resource.roles)
     verdict = await judge_recorded(loaded, row(**task), make_response(*items), models)
     assert isinstance(verdict, Verdict)

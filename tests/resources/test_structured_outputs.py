@@ -8,11 +8,13 @@ import msgspec
 import pytest
 from gym_resources.schema.strict import strict
 from gym_runtime import Reply
-from gym_runtime.environment import catalogue, requirements
+from gym_runtime.environment import catalogue
 from gym_runtime.environment.replaying import rejudge
 from gym_runtime.environment.verdict import Verdict
-from gym_runtime.errors import TaskError, UsageError
-from resources.judging import row_files
+from gym_runtime.errors import TaskError
+from resources.judging import row_files, usable
+
+from resources import judging
 
 pytestmark = pytest.mark.anyio
 
@@ -30,15 +32,11 @@ GOOD: dict[str, Any] = {"city": "Vell", "people": 3}
 
 @pytest.fixture(autouse=True)
 def packages() -> None:
-    try:
-        requirements.require(ENVIRONMENT)
-    except UsageError as error:
-        pytest.skip(error.message)
+    usable(ENVIRONMENT.name)
 
 
 def call(arguments: Any, name: str = "hand_in") -> dict[str, Any]:
-    text = arguments if isinstance(arguments, str) else json.dumps(arguments)
-    return {"type": "function_call", "call_id": "1", "name": name, "arguments": text}
+    return judging.call(name, arguments)
 
 
 async def judge(*items: Any, **fields: Any) -> Verdict:

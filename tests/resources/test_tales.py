@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from gym_resources.adventures.game_process import command
 from gym_resources.adventures.tales_games import EXPRESS, SCIENCE, java
-from gym_runtime.environment import catalogue, examples, requirements
+from gym_runtime.environment import catalogue, examples
 from gym_runtime.environment.replaying import session_of
 from gym_runtime.environment.verdict import make_response
 from gym_runtime.errors import TaskError, UsageError
-from resources.judging import NEMO_GYM_ROWS, row
+from resources.judging import NEMO_GYM_ROWS, row, usable
 from tables import table
 
 pytestmark = pytest.mark.anyio
@@ -21,11 +21,7 @@ NAME = "tales"
 
 @pytest.fixture
 def resource() -> Any:
-    environment = catalogue.environment(NAME)
-    try:
-        requirements.require(environment)
-    except UsageError as error:
-        pytest.skip(error.message)
+    environment = usable(NAME)
     return environment.resource
 
 

@@ -17,8 +17,8 @@ from gym_view.commands.ls import describe_environment
 from runtime.cli.started import SCRIPT, Started
 
 UNSERVED = (
-    "no worker serves agent 'nosuch' now; what asks for it waits until one does: "
-    "gym-runtime start agent:nosuch\n"
+    "no worker serves agent 'dialogue' now; what asks for it waits until one does: "
+    "gym-runtime start agent:dialogue\n"
 )
 
 
@@ -134,7 +134,9 @@ def test_a_running_system_can_be_looked_at_and_its_runs_cancelled(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rows = Path(__file__).parents[2] / "resources" / "gym_resources" / "mcqa.jsonl"
-    with Started(tmp_path, "resource:mcqa", "agent", "model", "--model", "scripted/message") as started:
+    with Started(
+        tmp_path, "resource:mcqa", "agent:tool_loop", "model", "--model", "scripted/message"
+    ) as started:
         monkeypatch.setenv("GYM_NATS_URL", started.url)
         monkeypatch.setenv("COLUMNS", "160")
         assert json.loads(output(capsys, "ls", "runs", "--json")) == []
@@ -149,26 +151,19 @@ def test_a_running_system_can_be_looked_at_and_its_runs_cancelled(
         for known in (one, *json.loads(output(capsys, "ls", "runs", "--json"))):
             assert known["mean_reward"] == one["mean_reward"]
             assert (known["rate_per_s"], known["left_s"]) == (None, None)
-        subprocess.run([SCRIPT, "drain", "agent"], check=True, capture_output=True)
-        while any(
-            one["kind"] == "agent" for one in json.loads(output(capsys, "status", "--json"))["workers"]
-        ):
-            pass
-        assert "no worker serves" not in output(capsys, "status").lower(), "nothing waits for it"
         assert main.run(["status", "nosuch"]) == 2
         assert "there is no run 'nosuch'" in capsys.readouterr().err
         assert output(capsys, "cancel", run) == (
             f"run {run} has nothing to stop: 10 rollouts have finished; "
             f"'gym-runtime collect {run} -o FILE' fetches them\n"
         )
-        collect = [SCRIPT, "collect", run, "-o", str(tmp_path / "rows.jsonl"), "--json"]
-        collected = subprocess.run(collect, capture_output=True, check=True, timeout=50)
-        assert json.loads(collected.stdout)["summary"]["rollouts"] == 10
-        again = json.loads(subprocess.run(collect, capture_output=True, check=True, timeout=50).stdout)
-        assert (again["summary"]["rollouts"], again["rollouts"], again["not_made"]) == (10, 0, 0)
+        collect = ("collect", run, "-o", str(tmp_path / "rows.jsonl"), "--json")
+        for made in (10, 0):
+            assert main.run(list(collect)) == 0
+            told = json.loads(capsys.readouterr().out)
+            assert (told["summary"]["rollouts"], told["rollouts"], told["not_made"]) == (10, made, 0)
         assert [known["run"] for known in json.loads(output(capsys, "ls", "runs", "--json"))] == [run]
         status = json.loads(output(capsys, "status", "--json"))
-        assert {worker["kind"] for worker in status["workers"]} == {"resource", "model"}
         assert {"worker", "pools", "host", "pid", "capacity", "in_use", "load", "draining", "detail"} <= set(
             status["workers"][0]
         )
@@ -185,7 +180,7 @@ def test_a_running_system_can_be_looked_at_and_its_runs_cancelled(
         columns = "run state done failed rollouts rate left reward model environments started"
         assert header == columns.split()
 
-        assert main.run(["publish", str(rows), "--environment", "mcqa", "--agent", "nosuch"]) == 0
+        assert main.run(["publish", str(rows), "--environment", "mcqa", "--agent", "dialogue"]) == 0
         waiting, said = capsys.readouterr()
         waiting = waiting.strip()
         assert said == UNSERVED
@@ -224,8 +219,8 @@ def test_a_running_system_can_be_looked_at_and_its_runs_cancelled(
             process.terminate()
         assert output(capsys, "cancel", waiting) == f"cancelled {waiting}\n"
         assert output(capsys, "cancel", waiting) == f"run {waiting} is cancelled already\n"
-        arguments = ["collect", waiting, "-o", str(tmp_path / "some.jsonl"), "--json"]
-        stopped = json.loads(subprocess.run([SCRIPT, *arguments], capture_output=True, timeout=50).stdout)
+        main.run(["collect", waiting, "-o", str(tmp_path / "some.jsonl"), "--json"])
+        stopped = json.loads(capsys.readouterr().out)
         assert "is cancelled, and its records are not stored any more" in stopped["error"]["message"]
         cancelled = json.loads(output(capsys, "ls", "runs", "--json"))[1]
         assert (cancelled["state"], cancelled["done"]) == ("cancelled", 0)
@@ -243,6 +238,21 @@ def test_a_running_system_can_be_looked_at_and_its_runs_cancelled(
         assert output(capsys, "cancel", "open") == "cancelled open\n"
         assert main.run(["cancel", "no-such-run"]) == 2
         assert capsys.readouterr().err.startswith("gym-runtime: there is no run 'no-such-run'")
+        # Last, because each look takes a second where no agent worker is left that keeps the list.
+        output(capsys, "publish", str(rows), "--environment", "mcqa")
+        while json.loads(output(capsys, "ls", "runs", "--json"))[-1]["done"] < 5:
+            pass
+        assert main.run(["drain", "agent"]) == 0
+        capsys.readouterr()
+        while {one["kind"] for one in json.loads(output(capsys, "status", "--json"))["workers"]} != {
+            "resource",
+            "model",
+        }:
+            pass
+        assert "no worker serves" not in output(capsys, "status").lower(), "nothing waits for it"
+        # Without agent workers, nothing is known of the agents that one may bring.
+        assert main.run(["publish", str(rows), "--environment", "mcqa", "--agent", "nosuch"]) == 0
+        assert capsys.readouterr().err == UNSERVED.replace("dialogue", "nosuch")
 
 
 @pytest.mark.slow

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -13,7 +12,7 @@ from gym_runtime.environment import catalogue
 from gym_runtime.errors import UsageError
 from gym_view import suite_file
 from gym_view.commands.suite import Cell
-from runtime.cli.started import SCRIPT
+from runtime.cli.in_process import ran
 
 FILE = """
 [[environments]]
@@ -79,24 +78,22 @@ def test_a_figure_has_an_interval_where_it_is_the_mean() -> None:
 @pytest.mark.timeout(90)
 def test_a_suite_runs_each_environment_and_continues(tmp_path: Path) -> None:
     (tmp_path / "my.toml").write_text(FILE)
-    command = [SCRIPT, "suite", "my.toml", "--limit", "1", "--json"]
     for judge in ((), ("--judge", "policy")):
-        ended = subprocess.run([*command, *judge], capture_output=True, text=True, cwd=tmp_path, timeout=80)
-        first, second = json.loads(ended.stdout)["runs"]
+        ended = ran(tmp_path, "suite", "my.toml", "--limit", "1", "--json", *judge)
+        first, second = json.loads(ended.out)["runs"]
         assert (first["environment"], first["rollouts"], first["mean_reward"]) == ("mcqa", 2, 0.0)
         if not judge:
-            assert (ended.returncode, second["mean_reward"]) == (1, None)
+            assert (ended.status, second["mean_reward"]) == (1, None)
             assert "asks a model in the role 'judge', and none is given" in second["problem"]
     rollouts = tmp_path / "results/my/scripted_message/mcqa.jsonl"
     assert len(rollouts.read_text().splitlines()) == 2
-    command = [SCRIPT, "suite", "my.toml", "--limit", "2", "--judge", "policy"]
-    ended = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, timeout=80)
-    assert "--resume --extend makes the run larger" in ended.stdout
+    ended = ran(tmp_path, "suite", "my.toml", "--limit", "2", "--judge", "policy")
+    assert "--resume --extend makes the run larger" in ended.out
     own = (
         "gym-runtime run mcqa -o results/my/scripted_message/mcqa.jsonl --model scripted/message "
         "--repeats 2 --limit 2"
     )
-    assert f"  options that this names are those of: {own}\n" in ended.stdout
+    assert f"  options that this names are those of: {own}\n" in ended.out
 
 
 FLAKY = """
@@ -123,11 +120,10 @@ def test_failed_rollouts_are_said_below_the_table(tmp_path: Path) -> None:
     (tmp_path / "flaky.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     parts = '[[environments]]\nname = "flaky"\n[[models]]\nname = "scripted/message"\n'
     (tmp_path / "my.toml").write_text(parts)
-    command = [SCRIPT, "suite", "my.toml"]
-    ended = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, timeout=80)
-    assert "100.0" in ended.stdout
+    ended = ran(tmp_path, "suite", "my.toml")
+    assert "100.0" in ended.out
     said = "flaky with scripted/message: 2 of 3 rollouts failed and are not in the figure"
-    assert said in ended.stdout
+    assert said in ended.out
 
 
 @pytest.mark.parametrize(

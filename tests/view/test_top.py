@@ -25,7 +25,8 @@ from gym_runtime.messages.stored_records import RunInfo
 from gym_runtime.rpc.members import Heartbeat
 from gym_view.screen import Asked, Top
 from gym_view.table_view import Lines
-from runtime.cli.started import SCRIPT, Started
+from runtime.cli.in_process import ran
+from runtime.cli.started import Started
 from textual.pilot import Pilot
 from textual.widgets import Static
 
@@ -224,9 +225,8 @@ def test_it_is_typed_in_a_terminal(started: Started, tmp_path: Path) -> None:
     if shutil.which("tmux") is None:
         pytest.skip("tmux is not installed: apt-get install tmux")
     rows = Path(__file__).parents[2] / "resources" / "gym_resources" / "xstest.jsonl"
-    published = [SCRIPT, "publish", str(rows), "--environment", "xstest"]
-    published += ["--nats", started.url]
-    run = subprocess.run(published, capture_output=True, text=True, check=True).stdout.strip()
+    there = ("--nats", started.url)
+    run = ran(tmp_path, "publish", str(rows), "--environment", "xstest", *there).out.strip()
     tmux = ["tmux", "-S", str(tmp_path / "tmux"), "-f", "/dev/null"]
     environment = {**os.environ, "TERM": "xterm-256color"}
     command = f"{sys.executable} -m gym_runtime.cli.main top --nats {started.url}"

@@ -11,12 +11,11 @@ import pytest
 from aiohttp import ClientSession
 from gym_models.vllm import Adapter
 from gym_models.wire.load import read
-from gym_runtime.messages.calls import Control, ModelAnswer, ModelCall, prefix_after
-from models.model_calls import context, decoded, model_call, output
+from gym_runtime.messages.calls import Control, ModelAnswer
+from models.model_calls import context, continued, decoded, model_call, output
 from models.vllm.counting import BIAS, ROW
 from models.vllm.real_engine import URL, settings
 from models.vllm.recording_proxy import GENERATE, RecordingProxy
-from msgspec import Raw
 from msgspec.structs import replace
 
 pytestmark = [
@@ -44,13 +43,6 @@ async def either(request: pytest.FixtureRequest) -> AsyncIterator[Adapter]:
         Adapter(settings(proxy.url)) as made,
     ):
         yield made
-
-
-def continued(call: ModelCall, answer: ModelAnswer, *new: dict[str, Any]) -> ModelCall:
-    """The next turn's call, as a model worker makes it."""
-    items = [*call.input, *decoded(answer).output]
-    more = [Raw(json.dumps(item).encode()) for item in new]
-    return replace(call, input=items + more, prefix=prefix_after(answer.tokens, len(items)))
 
 
 def so_far(answer: ModelAnswer) -> bytes:

@@ -13,14 +13,13 @@ import pytest
 from gym_agents import single_turn
 from gym_resources.benchmarks import base_answer, base_code
 from gym_resources.published_sets.written import LANGUAGES, before
-from gym_runtime.environment import catalogue, requirements
-from gym_runtime.errors import UsageError
+from gym_runtime.environment import catalogue
 from gym_runtime.messages.outcomes import Completed
 from gym_testing.small_system import rollout_spec, small_system
 from models.json_server import JsonHandler, serving
 from models.openai.openai_adapter import entered
 from resources.benchmarks.test_published_rows import prepared
-from resources.judging import judge, row
+from resources.judging import judge, row, usable
 from tables import table
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("one_loop")]
@@ -33,10 +32,7 @@ def examples(module: Any) -> list[dict[str, Any]]:
 
 async def rewarded(module: Any, number: int, text: str, **fields: Any) -> float:
     name = module.__name__.rpartition(".")[2]
-    try:
-        requirements.require(catalogue.environment(name))
-    except UsageError as error:
-        pytest.skip(error.message)
+    usable(name)
     example = examples(module)[number]
     given = {key: value for key, value in example.items() if key not in ("gold", "responses_create_params")}
     return (await judge(name, row(**given, **fields), text)).reward

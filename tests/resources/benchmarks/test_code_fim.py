@@ -9,10 +9,8 @@ from typing import Any
 import pytest
 from gym_resources.benchmarks import code_fim
 from gym_resources.code.fenced_programs import between, closed_block
-from gym_runtime.environment import catalogue, requirements
-from gym_runtime.errors import UsageError
 from resources.benchmarks.test_published_rows import prepared
-from resources.judging import judge, row
+from resources.judging import judge, row, usable
 
 pytestmark = pytest.mark.anyio
 ROWS = [json.loads(line) for line in Path(code_fim.__file__).with_suffix(".jsonl").read_text().splitlines()]
@@ -36,10 +34,7 @@ ROWS = [json.loads(line) for line in Path(code_fim.__file__).with_suffix(".jsonl
     ],
 )
 async def test_what_is_the_missing_piece(number: int, said: str, reward: float) -> None:
-    try:
-        requirements.require(catalogue.environment("code_fim"))
-    except UsageError as error:
-        pytest.skip(error.message)
+    usable("code_fim")
     metadata = ROWS[number]["verifier_metadata"]
     assert (await judge("code_fim", row(verifier_metadata=metadata), said)).reward == reward
 

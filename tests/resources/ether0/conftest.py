@@ -5,16 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from gym_runtime.environment import catalogue, requirements
-from gym_runtime.errors import UsageError
+from resources.judging import usable
 
 
 @pytest.fixture(autouse=True)
 def needed() -> None:
-    try:
-        requirements.require(catalogue.environment("ether0"))
-    except UsageError as error:
-        pytest.skip(error.message)
+    usable("ether0")
 
 
 @pytest.fixture(autouse=True)

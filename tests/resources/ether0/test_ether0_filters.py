@@ -9,7 +9,7 @@ import pytest
 from gym_resources.chemistry.solution import FUNCTIONS
 from gym_runtime.environment import catalogue
 from gym_runtime.environment.isolated import verify_isolated
-from gym_runtime.environment.verdict import make_response
+from gym_runtime.environment.verdict import Verdict, make_response
 from gym_runtime.errors import AssetMissing, ResourceError, TaskError
 from resources.ether0.molecules import CAFFEINE, reward
 from resources.judging import judge, nemo_gym_rows, row
@@ -124,4 +124,9 @@ async def test_it_is_judged_in_a_process() -> None:
     task = row(verifier_metadata={"solution": "product_eval!:!CCOC(C)=O!:!kind"})
     for smiles, wanted in (("CC(=O)OCC", 1.0), ("C" * 4000 + "(", 0.0)):
         response = make_response(f"<answer>{smiles}</answer>")
-        assert (await verify_isolated(source, task, response, 30)).reward == wanted
+        verdict = await verify_isolated(source, task, response, 30)
+        assert isinstance(verdict, Verdict)
+        assert verdict.reward == wanted
+        # As NeMo Gym's result rows say.
+        said = {name: verdict.fields[name] for name in ("eval_function", "problem_type")}
+        assert said == {"eval_function": "product_eval", "problem_type": "kind"}

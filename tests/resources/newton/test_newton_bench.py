@@ -14,10 +14,10 @@ from gym_resources.newton.laws import law
 from gym_resources.newton.universes import header
 from gym_resources.newton_bench import generate, parts
 from gym_runtime import UsageError
-from gym_runtime.environment import catalogue, requirements
+from gym_runtime.environment import catalogue
 from gym_runtime.environment.replaying import session_of
 from gym_runtime.errors import ModelUnavailable, TaskError, UnusableAnswer
-from resources.judging import judge, judged_by, nemo_gym_rows, outputs, row
+from resources.judging import judge, judged_by, nemo_gym_rows, outputs, row, usable
 from tables import table
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("one_loop")]
@@ -36,10 +36,7 @@ SIGNATURE = "def discovered_law(mass1, mass2, distance):\n    "
 
 @pytest.fixture
 def isolation() -> None:
-    try:
-        requirements.require(catalogue.environment("newton_bench"))
-    except UsageError as error:
-        pytest.skip(error.message)
+    usable("newton_bench")
 
 
 def tagged(body: str) -> str:

@@ -73,7 +73,7 @@ analytics_get_visitor_information_by_id visitor_id=1 -> Visitor not found.
 """
 
 
-@pytest.mark.parametrize("line", REFUSALS.strip().splitlines())
+@table("line", REFUSALS.strip().splitlines())
 def test_a_refusal_says_why_and_changes_nothing(line: str) -> None:
     request, expected = line.split(" -> ")
     name, *arguments = request.split(" ")

@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 import json
-import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
 from gym_runtime.environment import catalogue
-from runtime.cli.started import SCRIPT
+from runtime.cli.in_process import ran
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(90)]
 
 
 def run(folder: Path, *more: str) -> tuple[dict[str, Any], str]:
     """``run gpqa``; its document and what it said."""
-    command = [SCRIPT, "run", "gpqa", "--model", "scripted/message", "--overwrite", *more]
-    ended = subprocess.run(command, capture_output=True, text=True, cwd=folder, timeout=60, check=True)
-    return (json.loads(ended.stdout) if "--json" in more else {"text": ended.stdout}), ended.stderr
+    status, out, said = ran(folder, "run", "gpqa", "--model", "scripted/message", "--overwrite", *more)
+    assert status == 0, said
+    return (json.loads(out) if "--json" in more else {"text": out}), said
 
 
 def test_prepared_rows_are_run_with_the_published_repeats_and_scored(tmp_path: Path) -> None:
@@ -42,31 +41,21 @@ def test_prepared_rows_are_run_with_the_published_repeats_and_scored(tmp_path: P
 
 
 def test_a_benchmark_whose_rows_no_command_fetches_says_so(tmp_path: Path) -> None:
-    command = [SCRIPT, "run", "physics_judge", "--judge", "scripted/message", "--model", "scripted/message"]
-    ended = subprocess.run([*command, "--dry-run"], capture_output=True, text=True, cwd=tmp_path, timeout=60)
-    assert ended.returncode == 0, ended.stderr
-    assert "physics_judge: its example rows; a score can be compared only of" in ended.stderr
-    assert "prepare" not in ended.stderr
+    models = ("--judge", "scripted/message", "--model", "scripted/message")
+    status, _, said = ran(tmp_path, "run", "physics_judge", *models, "--dry-run")
+    assert status == 0, said
+    assert "physics_judge: its example rows; a score can be compared only of" in said
+    assert "prepare" not in said
 
 
 def test_rollouts_that_are_not_judged_need_no_judge_and_get_the_reward_that_is_named(tmp_path: Path) -> None:
     repeats = ("--repeats", "gpqa=2", "--repeats", "simpleqa=1", "--limit", "2")
-    command = [
-        SCRIPT,
-        "run",
-        "gpqa",
-        "simpleqa",
-        "--model",
-        "scripted/message",
-        "--skip-verification",
-        "0.25",
-    ]
-    ended = subprocess.run([*command, *repeats], capture_output=True, text=True, cwd=tmp_path, timeout=60)
-    assert ended.returncode == 0, ended.stderr
+    command = ("run", "gpqa", "simpleqa", "--model", "scripted/message", "--skip-verification", "0.25")
+    ended = ran(tmp_path, *command, *repeats)
+    assert ended.status == 0, ended.err
     rows = [json.loads(line) for line in (tmp_path / "results/gpqa-simpleqa.jsonl").read_text().splitlines()]
     names = [row["agent_ref"]["name"] for row in rows]
     assert (names.count("gpqa"), names.count("simpleqa")) == (4, 2)
     assert {(row["reward"], row["verification_skipped"]) for row in rows} == {(0.25, True)}
-    wrong = [*command, "--repeats", "mcqa=2", "--overwrite"]
-    refused = subprocess.run(wrong, capture_output=True, text=True, cwd=tmp_path, timeout=60)
-    assert "--repeats mcqa=2: no row is of this environment; there are: gpqa, simpleqa" in refused.stderr
+    refused = ran(tmp_path, *command, "--repeats", "mcqa=2", "--overwrite")
+    assert "--repeats mcqa=2: no row is of this environment; there are: gpqa, simpleqa" in refused.err

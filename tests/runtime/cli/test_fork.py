@@ -9,14 +9,21 @@ from typing import Any
 
 import pytest
 from gym_runtime.files import OutputFiles
+from runtime.cli.in_process import ran
 from runtime.cli.started import SCRIPT
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(90)]
 MODEL = ("--model", "scripted/message")
 
 
-def gym(folder: Path, *command: str, typed: str = "") -> tuple[int, str]:
+def gym(folder: Path, *command: str) -> tuple[int, str]:
     """Its status, and what it said on standard error."""
+    ended = ran(folder, *command)
+    return ended.status, ended.err
+
+
+def alone(folder: Path, *command: str, typed: str = "") -> tuple[int, str]:
+    """The same in a process of its own, which has imported no module, and with something typed."""
     ended = subprocess.run(
         [SCRIPT, *command], input=typed, capture_output=True, text=True, cwd=folder, timeout=60
     )
@@ -174,14 +181,16 @@ def test_rollouts_of_a_module_are_forked_and_played_if_it_is_named(tmp_path: Pat
     (tmp_path / "notes.py").write_text(NOTES)
     (tmp_path / "in.jsonl").write_text('{"responses_create_params": {"input": "Note it."}}\n')
     run = ("run", "notes.py", "--input", "in.jsonl", *MODEL, "-o", "n.jsonl")
-    assert gym(tmp_path, *run)[0] == 0
-    for command in (("fork", "n.jsonl:0@0", *MODEL), ("play", "n.jsonl:0@0")):
+    assert alone(tmp_path, *run)[0] == 0
+    commands = (("fork", "n.jsonl:0@0", *MODEL), ("play", "n.jsonl:0@0"))
+    for command in commands:
         # A row does not say which file is run.
         status, said = gym(tmp_path, *command)
         assert status == 2
         assert "environment 'notes' is not installed here: name its file" in said
         assert "--environment" in said
+    for command in commands:
         for name in ("notes.py", "notes"):
             more = ("-o", f"{name}.jsonl") if command[0] == "fork" else ()
-            status, said = gym(tmp_path, *command, "--environment", name, *more, typed="done\n")
+            status, said = alone(tmp_path, *command, "--environment", name, *more, typed="done\n")
             assert status == 0, said

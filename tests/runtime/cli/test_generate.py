@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pytest
 from gym_runtime.cli import main
-from gym_runtime.environment import catalogue, requirements
 from gym_runtime.environment.verdict import make_response
-from gym_runtime.errors import UsageError
+from resources.judging import usable
 
 pytestmark = pytest.mark.slow
 NAME = "reasoning_gym"
@@ -26,10 +25,7 @@ def prepare(output: str, *more: str) -> list[str]:
 def test_rows_of_some_datasets_are_generated_and_their_answers_score_full(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    try:
-        requirements.require(catalogue.environment(NAME))
-    except UsageError as error:
-        pytest.skip(error.message)
+    usable(NAME)
     monkeypatch.chdir(tmp_path)
     chosen = ("--set", f"dataset={','.join(DATASETS)}")
     lines = prepare("a", *chosen, "--seed", "3")

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from gym_runtime.environment import catalogue
+from runtime.cli.in_process import Ran, ran
 from runtime.cli.started import SCRIPT
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(90)]
@@ -17,9 +18,9 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(90)]
 
 def run(folder: Path, *more: str, output: str = "out.jsonl") -> tuple[int, dict[str, Any], str]:
     """``run mcqa``; its status, its document and what it said."""
-    command = [SCRIPT, "run", "mcqa", "--model", "scripted/message", "-o", output, "--json", *more]
-    ended = subprocess.run(command, capture_output=True, text=True, cwd=folder, timeout=60)
-    return ended.returncode, json.loads(ended.stdout) if ended.stdout else {}, ended.stderr
+    command = ("run", "mcqa", "--model", "scripted/message", "-o", output, "--json")
+    status, out, said = ran(folder, *command, *more)
+    return status, json.loads(out) if out else {}, said
 
 
 def keys(folder: Path) -> list[tuple[int, int]]:
@@ -122,8 +123,9 @@ def test_a_run_s_standard_error_has_one_format_and_says_what_is_loaded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("GYM_LOG_LEVEL", "info")
-    status, _, said = run(tmp_path, "--limit", "1")
-    assert status == 0
+    command = [SCRIPT, "run", "mcqa", "--model", "scripted/message", "--limit", "1", "--json"]
+    ended = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, timeout=60, check=True)
+    said = ended.stderr
     assert [line for line in said.splitlines() if line.startswith("{")] == []
     [loading] = [line for line in said.splitlines() if "loading environments" in line]
     assert "environments=['mcqa'] worker=resource-" in loading
@@ -151,32 +153,28 @@ environment = Environment(resource=verify, compare=compare, agent="single_turn",
 
 
 def test_a_run_of_groups_grows_by_groups_and_is_judged_again(tmp_path: Path) -> None:
-    def command(*more: str) -> subprocess.CompletedProcess[str]:
-        arguments = [SCRIPT, *more]
-        return subprocess.run(arguments, capture_output=True, text=True, cwd=tmp_path, timeout=60)
-
-    def grown(*more: str) -> subprocess.CompletedProcess[str]:
-        return command("run", "sizes", "--model", "scripted/message", "-o", "out.jsonl", *more)
+    def grown(*more: str) -> Ran:
+        return ran(tmp_path, "run", "sizes", "--model", "scripted/message", "-o", "out.jsonl", *more)
 
     (tmp_path / "sizes.py").write_text(GROUPED)
     rows = [{"responses_create_params": {"input": f"q{number % 2}"}, "gold": "x"} for number in range(3)]
     (tmp_path / "sizes.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows[:2]))
     alone = grown("--repeats", "1")
-    assert alone.returncode == 2
-    assert "repeats must be at least 2 (--repeats N)" in alone.stderr
-    assert grown("--repeats", "2").returncode == 0
-    assert grown("--repeats", "5", "--resume", "--extend").returncode == 0
+    assert alone.status == 2
+    assert "repeats must be at least 2 (--repeats N)" in alone.err
+    assert grown("--repeats", "2").status == 0
+    assert grown("--repeats", "5", "--resume", "--extend").status == 0
     found = [json.loads(line) for line in (tmp_path / "out.jsonl").read_bytes().splitlines()]
     assert [(row["_ng_task_index"], row["reward"]) for row in found[:4]].count((0, 2.0)) == 2
     groups = sorted((row["_ng_task_index"], row["_gym"]["compared"], row["reward"]) for row in found)
     parts = ([0, 1], [2, 3, 4])
     assert groups == [(task, part, float(len(part))) for task in (0, 1) for part in parts for _ in part]
-    again = command("reverify", "sizes", "--rollouts", "out.jsonl", "-o", "again.jsonl", "--strict")
-    assert again.returncode == 0, again.stderr
-    assert "10 rewards equal" in again.stdout
+    again = ran(tmp_path, "reverify", "sizes", "--rollouts", "out.jsonl", "-o", "again.jsonl", "--strict")
+    assert again.status == 0, again.err
+    assert "10 rewards equal" in again.out
     # A row that stands twice in the file is one task, and all of its rollouts are one group.
     (tmp_path / "sizes.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    second = command("run", "sizes", "--model", "scripted/message", "-o", "two.jsonl", "--repeats", "2")
-    assert second.returncode == 0, second.stderr
+    second = ran(tmp_path, "run", "sizes", "--model", "scripted/message", "-o", "two.jsonl", "--repeats", "2")
+    assert second.status == 0, second.err
     found = [json.loads(line) for line in (tmp_path / "two.jsonl").read_bytes().splitlines()]
     assert sorted(row["reward"] for row in found) == [2.0] * 2 + [4.0] * 4

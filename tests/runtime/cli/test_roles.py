@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,8 @@ from gym_runtime.cli.start import StartOptions, plan
 from gym_runtime.client import make_pools
 from gym_runtime.environment.verdict import make_response
 from gym_runtime.errors import UsageError
-from runtime.cli.started import SCRIPT, Started
+from runtime.cli.in_process import ran
+from runtime.cli.started import Started
 
 JUDGED = '''"""Judged by a model, with a critic if there is one."""
 
@@ -155,16 +155,16 @@ def test_a_published_run_asks_the_pool_of_the_role(
     options = ("--model", "scripted/message", "--judge", "scripted/judge")
     with Started(folder, *pools, *options) as system:
         monkeypatch.setenv("GYM_NATS_URL", system.url)
-        publish = [SCRIPT, "publish", "judged.jsonl", "--environment", "judged"]
+        publish = ("publish", "judged.jsonl", "--environment", "judged")
         for more, reward in (([], 1.0), (["--judge", "policy"], 0.0)):
-            said = subprocess.run([*publish, *more], capture_output=True, text=True, check=True)
-            assert "no worker serves" not in said.stderr
-            run = said.stdout.split()[-1]
+            said = ran(folder, *publish, *more)
+            assert "no worker serves" not in said.err
+            run = said.out.split()[-1]
             assert main.run(["collect", run, "-o", f"{run}.jsonl"]) == 0
             assert [row["reward"] for row in lines(f"{run}.jsonl")] == [reward] * 3
-        missing = subprocess.run([*publish, "--judge", "none"], capture_output=True, text=True, check=True)
-        assert "no worker serves model 'none' now" in missing.stderr
-        assert main.run(["cancel", missing.stdout.split()[-1]]) == 0
+        missing = ran(folder, *publish, "--judge", "none")
+        assert "no worker serves model 'none' now" in missing.err
+        assert main.run(["cancel", missing.out.split()[-1]]) == 0
         capsys.readouterr()
         # A run that joins it has its own policy and the judge that is there.
         assert main.run(["run", "judged", "--model", "scripted/echo", "-o", "joined.jsonl"]) == 0

@@ -19,6 +19,7 @@ from gym_runtime.errors import UsageError
 from gym_runtime.system.private_broker import Broker
 from gym_runtime.system.spec import PoolSpec
 from ports import free_port
+from runtime.cli.in_process import ran
 from runtime.cli.started import SCRIPT, Started
 from stubs import stub_engine
 
@@ -145,8 +146,7 @@ def test_a_system_stays_says_what_is_ready_restarts_and_ends_cleanly(tmp_path: P
         noted = json.loads(started.error_line())  # as the workers log: JSON where no terminal is
         assert noted["event"] == f"resource worker {victim} was killed by SIGKILL; it is started again"
         assert json.loads(started.error_line())["event"].endswith("is ready, serving mcqa")
-        drain = [SCRIPT, "drain", "resource", "agent", "model", "--nats", started.url]
-        subprocess.run(drain, check=True, capture_output=True)
+        assert ran(tmp_path, "drain", "resource", "agent", "model", "--nats", started.url).status == 0
         said = [event(started.error_line())]
         # The workers' own logs come between.
         while not said[-1].startswith("all workers have left; this command still runs the broker"):
@@ -187,8 +187,8 @@ def test_a_second_term_changes_nothing_and_a_second_interrupt_ends_at_once(tmp_p
         pools = ["resource:mcqa", "agent", "model", "--model", "openai/stub"]
         with Started(tmp_path, *pools, "--model-url", engine.url, "--drain", "20") as started:
             rows = catalogue.environment("mcqa").source.with_suffix(".jsonl")
-            command = [SCRIPT, "publish", str(rows), "--environment", "mcqa", "--nats", started.url]
-            subprocess.run(command, check=True, capture_output=True)
+            command = ("publish", str(rows), "--environment", "mcqa", "--nats", started.url)
+            assert ran(tmp_path, *command).status == 0
             while not engine.stats().in_flight:
                 time.sleep(0.01)
             for number in (signal.SIGTERM, signal.SIGTERM, signal.SIGINT):
@@ -206,11 +206,9 @@ def test_a_second_term_changes_nothing_and_a_second_interrupt_ends_at_once(tmp_p
 def test_the_first_interrupt_names_what_would_be_lost_with_the_broker(tmp_path: Path) -> None:
     with Started(tmp_path, "resource:mcqa", "agent", "model", "--model", "scripted/message") as started:
         rows = catalogue.environment("mcqa").source.with_suffix(".jsonl")
-        command = [SCRIPT, "publish", str(rows), "--environment", "mcqa", "--limit", "3"]
-        command += ["--nats", started.url]
-        run = subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
-        command = [SCRIPT, "status", run, "--json", "--nats", started.url]
-        while json.loads(subprocess.run(command, check=True, capture_output=True).stdout)["done"] < 3:
+        there = ("--nats", started.url)
+        run = ran(tmp_path, "publish", str(rows), "--environment", "mcqa", "--limit", "3", *there).out.strip()
+        while json.loads(ran(tmp_path, "status", run, "--json", *there).out)["done"] < 3:
             pass
         started.signal(signal.SIGINT)
         assert event(started.error_line()) == (
@@ -218,8 +216,7 @@ def test_the_first_interrupt_names_what_would_be_lost_with_the_broker(tmp_path: 
             "collect them first, or let 'gym-runtime start --state-dir DIR' keep them; "
             "a second Ctrl-C ends at once"
         )
-        command = [SCRIPT, "collect", run, "-o", str(tmp_path / "r.jsonl"), "--nats", started.url]
-        assert "3 completed" in subprocess.run(command, capture_output=True, text=True).stdout
+        assert "3 completed" in ran(tmp_path, "collect", run, "-o", "r.jsonl", *there).out
         assert started.end(signal.SIGINT) == 130
 
 

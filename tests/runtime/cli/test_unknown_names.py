@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
-from runtime.cli.started import SCRIPT
+from runtime.cli.in_process import ran
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(90)]
 QUESTION = {"options": [{"A": "x"}, {"B": "y"}], "expected_answer": "B"}
@@ -24,9 +23,9 @@ def row(ref: str, text: str) -> str:
 
 
 def run(folder: Path, *more: str) -> tuple[int, str]:
-    command = [SCRIPT, "run", *more, "--model", "scripted/echo", "-i", "rows.jsonl", "-o", "out.jsonl"]
-    ended = subprocess.run([*command, "--overwrite"], capture_output=True, text=True, cwd=folder, timeout=60)
-    return ended.returncode, ended.stderr
+    command = ("run", *more, "--model", "scripted/echo", "-i", "rows.jsonl", "-o", "out.jsonl")
+    status, _, said = ran(folder, *command, "--overwrite")
+    return status, said
 
 
 def test_it_says_what_it_takes_and_what_it_leaves_out(tmp_path: Path) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
-from typing import Any
 
 import pytest
 from gym_agents.step_loop import Agent
@@ -23,17 +22,11 @@ from gym_testing.small_system import (
     message,
     small_system,
 )
-from gym_testing.virtual_clock import BACKEND
 from runtime.client.running_client import NAME, rows, running_client
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.virtual_time]
 INCREMENT = function_call("increment_counter", '{"count": 1}', "c1")
 ANSWERED = {"type": "function_call_output", "call_id": "c1", "output": "{}"}
-
-
-@pytest.fixture
-def anyio_backend() -> tuple[str, dict[str, Any]]:
-    return BACKEND
 
 
 class CountdownTask(Task):

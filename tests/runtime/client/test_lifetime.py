@@ -4,21 +4,14 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
-from typing import Any
 
 import anyio
 import pytest
 from gym_runtime import connect
 from gym_runtime.client import Lifetime
 from gym_runtime.errors import UsageError
-from gym_testing.virtual_clock import BACKEND
 
-pytestmark = pytest.mark.anyio
-
-
-@pytest.fixture
-def anyio_backend() -> tuple[str, dict[str, Any]]:
-    return BACKEND
+pytestmark = [pytest.mark.anyio, pytest.mark.virtual_time]
 
 
 class Context:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from contextlib import aclosing
-from typing import Any
 
 import anyio
 import msgspec
@@ -18,15 +17,9 @@ from gym_runtime.rpc.members import Heartbeat, decode_heartbeat, encode_heartbea
 from gym_runtime.workers.adapter import CallContext
 from gym_testing.background import settled
 from gym_testing.small_system import Engine
-from gym_testing.virtual_clock import BACKEND
 from runtime.client.running_client import COUNT, NAME, RunningClient, rows, running_client
 
-pytestmark = pytest.mark.anyio
-
-
-@pytest.fixture
-def anyio_backend() -> tuple[str, dict[str, Any]]:
-    return BACKEND
+pytestmark = [pytest.mark.anyio, pytest.mark.virtual_time]
 
 
 class OneHangs(Engine):

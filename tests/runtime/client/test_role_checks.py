@@ -12,9 +12,8 @@ from gym_agents.single_turn import Agent
 from gym_runtime.environment import catalogue
 from gym_runtime.errors import UsageError
 from gym_testing.small_system import Engine, SmallSystem, answer, small_system
-from gym_testing.virtual_clock import BACKEND
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.virtual_time]
 
 JUDGED, OPTIONAL, PLAIN = "lc_judge", "xstest", "mcqa"
 ROW: dict[str, Any] = {
@@ -23,11 +22,6 @@ ROW: dict[str, Any] = {
     "options": [{"A": "me"}, {"B": "you"}],
     "grading_mode": "lenient_boxed",
 }
-
-
-@pytest.fixture
-def anyio_backend() -> tuple[str, dict[str, Any]]:
-    return BACKEND
 
 
 @pytest.fixture

@@ -11,15 +11,9 @@ from gym_runtime.messages.outcomes import Failed, RolloutRecord
 from gym_runtime.training import TreePlan
 from gym_testing.background import background, settled
 from gym_testing.small_system import Hang, answer
-from gym_testing.virtual_clock import BACKEND
 from runtime.client.running_client import CALL, NAME, rows, running_client
 
-pytestmark = pytest.mark.anyio
-
-
-@pytest.fixture
-def anyio_backend() -> tuple[str, dict[str, Any]]:
-    return BACKEND
+pytestmark = [pytest.mark.anyio, pytest.mark.virtual_time]
 
 
 async def test_rows_one_by_one_are_one_run() -> None:

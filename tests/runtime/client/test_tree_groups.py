@@ -17,17 +17,11 @@ from gym_runtime.messages import ModelCall
 from gym_runtime.rollout.groups import EPSILON
 from gym_runtime.training import Group, TreePlan, tree_advantages, tree_sequences
 from gym_testing.small_system import Engine, SmallSystem, answer, environment, row, small_system
-from gym_testing.virtual_clock import BACKEND
 from msgspec import Raw
 from runtime.client.test_forks import Till, add, with_tokens
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.virtual_time]
 KEYWORDS: dict[str, Any] = {"environment": "till", "return_token_ids": True}
-
-
-@pytest.fixture
-def anyio_backend() -> tuple[str, dict[str, Any]]:
-    return BACKEND
 
 
 class Adds(Engine):

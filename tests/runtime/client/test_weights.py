@@ -15,14 +15,8 @@ from gym_runtime.messages.calls import Control, ControlAnswer
 from gym_runtime.workers.adapter import ModelSettings
 from gym_runtime.workers.current_weights import current
 from gym_testing.small_system import small_system
-from gym_testing.virtual_clock import BACKEND
 
-pytestmark = pytest.mark.anyio
-
-
-@pytest.fixture
-def anyio_backend() -> tuple[str, dict[str, Any]]:
-    return BACKEND
+pytestmark = [pytest.mark.anyio, pytest.mark.virtual_time]
 
 
 class Weights(Adapter):

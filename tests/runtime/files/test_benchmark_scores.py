@@ -10,6 +10,7 @@ from gym_runtime.environment import catalogue
 from gym_runtime.files.recorded_run import benchmark_scores
 from gym_runtime.files.run_metrics import Metrics
 from gym_runtime.files.sample import sample_row
+from tables import table
 
 PHYSICS, MEDICINE = "Physics", "Medicine"
 
@@ -66,7 +67,7 @@ def test_the_score_stands_in_the_aggregate_and_in_the_summary_of_its_agent(tmp_p
     assert metrics.summary().score == metrics.summary("mcqa").score == {}
 
 
-@pytest.mark.parametrize(
+@table(
     "name",
     [one for one in catalogue.names("environments") if catalogue.environment(one).definition.benchmark],
 )

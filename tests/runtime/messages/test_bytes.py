@@ -47,6 +47,7 @@ from msgspec import Raw
 from runtime.messages import golden_calls, golden_rollouts, golden_runs
 from runtime.messages.examples import Decode, encode
 from runtime.messages.golden_values import decoder
+from tables import table
 
 GOLDEN = [*golden_calls.GOLDEN, *golden_rollouts.GOLDEN, *golden_runs.GOLDEN]
 
@@ -95,14 +96,14 @@ def test_every_field_is_in_golden_bytes() -> None:
     assert hidden == {"CloseSession.task"}
 
 
-@pytest.mark.parametrize(("decode", "message", "golden"), GOLDEN, ids=IDS)
+@table(("decode", "message", "golden"), GOLDEN, ids=IDS)
 def test_golden_bytes(decode: Decode, message: Any, golden: bytes) -> None:
     assert encode(message) == golden
     assert decode(golden) == message
     assert encode(decode(golden)) == golden
 
 
-@pytest.mark.parametrize(("decode", "message", "golden"), WIRE, ids=[i for i in IDS if "Params" not in i])
+@table(("decode", "message", "golden"), WIRE, ids=[i for i in IDS if "Params" not in i])
 def test_fields_of_a_newer_version_are_ignored(decode: Decode, message: Any, golden: bytes) -> None:
     comma = b"" if golden == b"{}" else b","
     newer = b'{"zz_new":{"deep":[1,null,"x"]}' + comma + golden[1:-1] + b',"zz_too":[]}'

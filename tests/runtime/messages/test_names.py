@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import product
 from typing import Any
 
 import msgspec
@@ -17,6 +18,7 @@ from gym_runtime.rpc.ask import Router
 from gym_runtime.rpc.members import Heartbeat, encode_heartbeat
 from gym_testing.background import hosting
 from gym_testing.small_system import Engine, answer, small_system
+from tables import table
 
 NO_TOKENS = [
     *("", "*", ">", "a.b", ".", "..", "a b", " a", "a\t", "a\n", "\na", "a\0", "a\x7f", "a\x85", "a\u2028"),
@@ -24,7 +26,7 @@ NO_TOKENS = [
 ]
 
 
-@pytest.mark.parametrize("name", NO_TOKENS, ids=repr)
+@table("name", NO_TOKENS)
 def test_what_is_no_token_is_refused(name: str) -> None:
     with pytest.raises(UsageError, match="cannot name a run"):
         token(name, "run")
@@ -40,10 +42,13 @@ def test_what_is_a_token_stays_as_it_is(name: str) -> None:
     assert rollout_token(f"{name}.12.3") == f"{name}.12.3"
 
 
-@pytest.mark.parametrize(
-    "name", [name for name in NO_TOKENS if name.isprintable() or name.isascii()], ids=repr
+@table(
+    ("field", "name"),
+    product(
+        ["run", "environment", "agent", "model"],
+        [name for name in NO_TOKENS if name.isprintable() or name.isascii()],
+    ),
 )
-@pytest.mark.parametrize("field", ["run", "environment", "agent", "model"])
 def test_no_task_with_such_a_name_is_decoded(field: str, name: str) -> None:
     task = {"run": "r", "task_index": 0, "rollout_index": 0, "environment": "e", "agent": "a", "row": {}}
     assert decode_spec(msgspec.json.encode(task)).run == "r"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator
-from typing import Any
 
 import anyio
 import msgspec
@@ -11,14 +10,8 @@ import pytest
 from gym_runtime.rollout.account import CLEARED_AT_MOST, KILLED_AT_MOST, NOTES, Account, Spent
 from gym_runtime.rpc.retry_budget import RETRIES
 from gym_testing.memory import MemoryBroker, MemoryBus
-from gym_testing.virtual_clock import BACKEND
 
-pytestmark = pytest.mark.anyio
-
-
-@pytest.fixture
-def anyio_backend() -> tuple[str, dict[str, Any]]:
-    return BACKEND
+pytestmark = [pytest.mark.anyio, pytest.mark.virtual_time]
 
 
 @pytest.fixture

@@ -14,15 +14,9 @@ from gym_runtime.workers.adapter import CallContext
 from gym_testing.background import background, settled
 from gym_testing.memory import Fate, Passing
 from gym_testing.small_system import Engine, Hang, answer
-from gym_testing.virtual_clock import BACKEND
 from runtime.client.running_client import CALL, NAME, rows, running_client
 
-pytestmark = pytest.mark.anyio
-
-
-@pytest.fixture
-def anyio_backend() -> tuple[str, dict[str, Any]]:
-    return BACKEND
+pytestmark = [pytest.mark.anyio, pytest.mark.virtual_time]
 
 
 class Failing(Engine):

@@ -13,24 +13,18 @@ from gym_runtime.messages.outcomes import Cancelled, Completed, Failed, Outcome
 from gym_runtime.messages.rollout_settings import RolloutSettings
 from gym_runtime.messages.rollout_spec import GroupSpan, RolloutSpec
 from gym_runtime.rollout.groups import REPLACEMENTS, Cancel, Group, GroupPolicy, Groups, Make, advantages
-from gym_testing.virtual_clock import BACKEND
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Raw
 from runtime.rollout.group_records import record
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.virtual_time]
 
 
 POLICIES: tuple[GroupPolicy, ...] = ("replace", "mask", "shrink", "fail_group")
 
 
 FAILED = Failed(fault=Fault(kind="model", message="the key is wrong"))
-
-
-@pytest.fixture
-def anyio_backend() -> tuple[str, dict[str, Any]]:
-    return BACKEND
 
 
 def task(task_index: int, rollout_index: int) -> RolloutSpec:

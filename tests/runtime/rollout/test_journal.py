@@ -14,17 +14,11 @@ from gym_runtime.errors import Fenced
 from gym_runtime.rollout.journal import BLOCK, Journal, Sweep, TurnRecord, journal_subject
 from gym_runtime.timing import JOURNAL_FRESH_S, JOURNAL_READ_S
 from gym_testing.memory import MemoryBroker
-from gym_testing.virtual_clock import BACKEND
 from msgspec import Raw
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.virtual_time]
 
 SUBJECT = journal_subject("run", 0, 0)
-
-
-@pytest.fixture
-def anyio_backend() -> tuple[str, dict[str, Any]]:
-    return BACKEND
 
 
 async def test_who_was_away_for_long_stops_when_another_went_on_or_all_is_forgotten() -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import anyio
 import msgspec
 import pytest
@@ -20,11 +18,10 @@ from gym_testing.small_system import (
     rollout_spec,
     small_system,
 )
-from gym_testing.virtual_clock import BACKEND
 from msgspec import Raw
 from runtime.rollout.made_records import Bench, make, row_of
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.virtual_time]
 
 
 # facts/nemo-gym.md, section 3.4
@@ -37,11 +34,6 @@ RESPONSE = """id created_at model object output usage status incomplete_details 
     parallel_tool_calls temperature top_p tool_choice tools text reasoning truncation max_output_tokens
     max_tool_calls previous_response_id prompt service_tier store top_logprobs user background
     prompt_cache_key safety_identifier conversation"""
-
-
-@pytest.fixture
-def anyio_backend() -> tuple[str, dict[str, Any]]:
-    return BACKEND
 
 
 async def test_the_fields_and_their_order() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from array import array
-from typing import Any
 
 import msgspec
 import pytest
@@ -19,16 +18,10 @@ from gym_testing.small_system import (
     rollout_spec,
     small_system,
 )
-from gym_testing.virtual_clock import BACKEND
 from msgspec import Raw
 from runtime.rollout.made_records import Bench, make, row_of
 
-pytestmark = pytest.mark.anyio
-
-
-@pytest.fixture
-def anyio_backend() -> tuple[str, dict[str, Any]]:
-    return BACKEND
+pytestmark = [pytest.mark.anyio, pytest.mark.virtual_time]
 
 
 def ints(*values: int) -> bytes:

@@ -22,16 +22,10 @@ from gym_runtime.rpc.retry_budget import RetryBudget
 from gym_testing.background import Mailbox, background, settled
 from gym_testing.memory import MemoryBroker
 from gym_testing.small_system import answer, function_call, message, reasoning, rollout_spec, row
-from gym_testing.virtual_clock import BACKEND
 from msgspec import Raw
 from runtime.workers.hosting import serving
 
-pytestmark = pytest.mark.anyio
-
-
-@pytest.fixture
-def anyio_backend() -> tuple[str, dict[str, Any]]:
-    return BACKEND
+pytestmark = [pytest.mark.anyio, pytest.mark.virtual_time]
 
 
 class Services:

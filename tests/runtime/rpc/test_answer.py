@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator
 from contextlib import suppress
 from functools import partial
-from typing import Any
 
 import anyio
 import pytest
@@ -16,16 +15,10 @@ from gym_runtime.messages import calls
 from gym_runtime.rpc.retry_budget import RetryBudget
 from gym_testing.background import Mailbox, background
 from gym_testing.memory import MemoryBroker
-from gym_testing.virtual_clock import BACKEND
 from msgspec import Raw
 from runtime.workers.hosting import Gate, call, request, serving
 
-pytestmark = pytest.mark.anyio
-
-
-@pytest.fixture
-def anyio_backend() -> tuple[str, dict[str, Any]]:
-    return BACKEND
+pytestmark = [pytest.mark.anyio, pytest.mark.virtual_time]
 
 
 @pytest.fixture

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
-from typing import Any
 
 import anyio
 import pytest
@@ -16,14 +15,8 @@ from gym_runtime.rpc.members import Heartbeat
 from gym_runtime.rpc.registry import WorkerRegistry
 from gym_testing.background import Mailbox
 from gym_testing.memory import MemoryBroker
-from gym_testing.virtual_clock import BACKEND
 
-pytestmark = pytest.mark.anyio
-
-
-@pytest.fixture
-def anyio_backend() -> tuple[str, dict[str, Any]]:
-    return BACKEND
+pytestmark = [pytest.mark.anyio, pytest.mark.virtual_time]
 
 
 @asynccontextmanager

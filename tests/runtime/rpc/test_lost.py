@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from typing import Any
 
 import anyio
 import pytest
@@ -13,17 +12,11 @@ from gym_runtime.rpc.lost import IN_FLIGHT_LOOK_S, IN_FLIGHT_MISSES
 from gym_runtime.timing import IN_FLIGHT_FIRST_S
 from gym_testing.memory import Fate, Passing
 from gym_testing.small_system import Hang, answer
-from gym_testing.virtual_clock import BACKEND
 from runtime.client.running_client import CALL, running_client
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.virtual_time]
 
 SOON_S = IN_FLIGHT_FIRST_S + (IN_FLIGHT_MISSES + 1) * IN_FLIGHT_LOOK_S
-
-
-@pytest.fixture
-def anyio_backend() -> tuple[str, dict[str, Any]]:
-    return BACKEND
 
 
 class LoseAnswers:

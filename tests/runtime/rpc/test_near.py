@@ -17,16 +17,10 @@ from gym_runtime.rpc.ask import Router
 from gym_runtime.rpc.retry_budget import RetryBudget
 from gym_testing.background import Mailbox, background, settled
 from gym_testing.memory import MemoryBroker, MemoryBus
-from gym_testing.virtual_clock import BACKEND
 from msgspec import Raw
 from runtime.workers.hosting import at_work, serving
 
-pytestmark = pytest.mark.anyio
-
-
-@pytest.fixture
-def anyio_backend() -> tuple[str, dict[str, Any]]:
-    return BACKEND
+pytestmark = [pytest.mark.anyio, pytest.mark.virtual_time]
 
 
 class Process:

@@ -19,15 +19,9 @@ from gym_runtime.rpc.quarantine import ALONE_AT, MAX_DEATHS, MAX_KILLED
 from gym_runtime.rpc.retry_budget import RetryBudget
 from gym_testing.background import hosting
 from gym_testing.memory import MemoryBroker
-from gym_testing.virtual_clock import BACKEND
 from msgspec import Raw
 
-pytestmark = pytest.mark.anyio
-
-
-@pytest.fixture
-def anyio_backend() -> tuple[str, dict[str, Any]]:
-    return BACKEND
+pytestmark = [pytest.mark.anyio, pytest.mark.virtual_time]
 
 
 class Pool:

@@ -11,14 +11,10 @@ from gym_runtime.bus.interface import Stop
 from gym_runtime.rpc.registry import LOAD_FRESH_S, Heartbeat, WorkerRegistry
 from gym_runtime.timing import SLOW_LINK_S
 from gym_testing.background import background
-from gym_testing.virtual_clock import BACKEND
 from hypothesis import given
 from hypothesis import strategies as st
 
-
-@pytest.fixture
-def anyio_backend() -> tuple[str, dict[str, Any]]:
-    return BACKEND
+pytestmark = pytest.mark.virtual_time
 
 
 def presence(worker: str, load: float = 0.0, *, capacity: int = 10, **more: Any) -> Heartbeat:

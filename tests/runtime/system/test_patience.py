@@ -4,20 +4,13 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, asynccontextmanager
-from typing import Any
 
 import anyio
 import pytest
 from gym_runtime.errors import BrokerError, ConnectionLost, GymError, NotThereYet, UsageError
 from gym_runtime.system.starting import WAIT_PAUSE_S, Patience
-from gym_testing.virtual_clock import BACKEND
 
-pytestmark = pytest.mark.anyio
-
-
-@pytest.fixture
-def anyio_backend() -> tuple[str, dict[str, Any]]:
-    return BACKEND
+pytestmark = [pytest.mark.anyio, pytest.mark.virtual_time]
 
 
 class Opening:

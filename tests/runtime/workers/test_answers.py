@@ -2,22 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import anyio
 import pytest
 from gym_runtime.errors import ResourceError
 from gym_runtime.workers.sessions import REMEMBERED_ANSWERS
-from gym_testing.virtual_clock import BACKEND
 from msgspec import Raw
 from runtime.workers.rooms import entry
 
-pytestmark = pytest.mark.anyio
-
-
-@pytest.fixture
-def anyio_backend() -> tuple[str, dict[str, Any]]:
-    return BACKEND
+pytestmark = [pytest.mark.anyio, pytest.mark.virtual_time]
 
 
 class Work:

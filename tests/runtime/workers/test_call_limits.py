@@ -18,16 +18,10 @@ from gym_runtime.workers.call_limits import LEARNED_FROM, SHORTEST_S, TIMES_SLOW
 from gym_runtime.workers.model_worker import ModelWorker
 from gym_testing.memory import MemoryBroker
 from gym_testing.small_system import Engine
-from gym_testing.virtual_clock import BACKEND
 from msgspec import Raw
 from runtime.workers.hosting import at_work, call, request
 
-pytestmark = pytest.mark.anyio
-
-
-@pytest.fixture
-def anyio_backend() -> tuple[str, dict[str, Any]]:
-    return BACKEND
+pytestmark = [pytest.mark.anyio, pytest.mark.virtual_time]
 
 
 class Slow(Engine):

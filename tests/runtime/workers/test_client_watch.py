@@ -22,19 +22,13 @@ from gym_runtime.workers.resource_worker import SESSION_IDLE_S
 from gym_testing.background import Mailbox, background, hosting, settled
 from gym_testing.memory import MemoryBus
 from gym_testing.small_system import Engine, Hang, answer
-from gym_testing.virtual_clock import BACKEND
 from msgspec import Raw
 from runtime.client.running_client import CALL, NAME, NOTHING, RunningClient, rows, running_client
 from tables import table
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.virtual_time]
 
 WITHIN_S = 2.0
-
-
-@pytest.fixture
-def anyio_backend() -> tuple[str, dict[str, Any]]:
-    return BACKEND
 
 
 def tasks(count: int, **more: Any) -> list[RolloutSpec]:

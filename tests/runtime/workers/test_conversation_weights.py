@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import msgspec
 import pytest
 from gym_runtime import clock
@@ -18,17 +16,11 @@ from gym_testing.small_system import (
     rollout_spec,
     row,
 )
-from gym_testing.virtual_clock import BACKEND
 from runtime.workers.desk import about, desk, int32, with_tokens, working
 from runtime.workers.hosting import announced
 from tables import table
 
-pytestmark = pytest.mark.anyio
-
-
-@pytest.fixture
-def anyio_backend() -> tuple[str, dict[str, Any]]:
-    return BACKEND
+pytestmark = [pytest.mark.anyio, pytest.mark.virtual_time]
 
 
 @table(

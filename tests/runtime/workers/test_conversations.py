@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator
 from contextlib import aclosing, asynccontextmanager
-from typing import Any
 
 import anyio
 import msgspec
@@ -28,19 +27,13 @@ from gym_testing.small_system import (
     row,
     small_system,
 )
-from gym_testing.virtual_clock import BACKEND
 from msgspec import Raw
 from runtime.workers.desk import LONG, Desk, about, desk, int32, with_tokens, working
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.virtual_time]
 
 
 TURNS = 30
-
-
-@pytest.fixture
-def anyio_backend() -> tuple[str, dict[str, Any]]:
-    return BACKEND
 
 
 @asynccontextmanager

@@ -25,17 +25,15 @@ from gym_testing.small_system import (
     row,
     small_system,
 )
-from gym_testing.virtual_clock import BACKEND
 from msgspec import Raw
 from runtime.workers.agent_worker.agents import fault_of, message_of
 from runtime.workers.hosting import call, request
 
-pytestmark = [pytest.mark.anyio, pytest.mark.parametrize("way", ["task", "raise", "self"])]
-
-
-@pytest.fixture
-def anyio_backend() -> tuple[str, dict[str, Any]]:
-    return BACKEND
+pytestmark = [
+    pytest.mark.virtual_time,
+    pytest.mark.anyio,
+    pytest.mark.parametrize("way", ["task", "raise", "self"]),
+]
 
 
 @pytest.fixture

@@ -22,19 +22,13 @@ from gym_runtime.workers.adapter import Adapter, CallContext, ModelSettings
 from gym_runtime.workers.model_worker import MAX_TRIES, ModelWorker
 from gym_testing.background import Mailbox, background
 from gym_testing.memory import MemoryBroker
-from gym_testing.virtual_clock import BACKEND
 from msgspec import Raw
 from runtime.workers.hosting import at_work, call, request
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.virtual_time]
 
 CALL = calls.ModelCall(params=Raw(b"{}"), input=[Raw(b'{"role":"user","content":"hi"}')])
 ANSWER = calls.ModelAnswer(response=Raw(b'{"id":"r"}'))
-
-
-@pytest.fixture
-def anyio_backend() -> tuple[str, dict[str, Any]]:
-    return BACKEND
 
 
 class Engine:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import anyio
 import msgspec
 import pytest
@@ -13,15 +11,9 @@ from gym_runtime.workers.adapter import ModelSettings
 from gym_runtime.workers.call_limits import Pace
 from gym_testing.background import hosting
 from gym_testing.small_system import Engine, small_system
-from gym_testing.virtual_clock import BACKEND
 from runtime.client.running_client import COUNT, NAME, rows
 
-pytestmark = pytest.mark.anyio
-
-
-@pytest.fixture
-def anyio_backend() -> tuple[str, dict[str, Any]]:
-    return BACKEND
+pytestmark = [pytest.mark.anyio, pytest.mark.virtual_time]
 
 
 async def test_calls_begin_at_even_distances_and_a_cancelled_one_takes_no_place() -> None:

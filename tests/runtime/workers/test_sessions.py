@@ -14,18 +14,13 @@ from gym_runtime.environment.resource import CLOSE_LIMIT_S
 from gym_runtime.errors import GymError, ResourceError, SessionLost
 from gym_runtime.workers.sessions import HeldSession, Sessions
 from gym_testing.background import background
-from gym_testing.virtual_clock import BACKEND, run
+from gym_testing.virtual_clock import run
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import Raw
 from runtime.workers.rooms import TASK, Room
 
-pytestmark = pytest.mark.anyio
-
-
-@pytest.fixture
-def anyio_backend() -> tuple[str, dict[str, Any]]:
-    return BACKEND
+pytestmark = [pytest.mark.anyio, pytest.mark.virtual_time]
 
 
 class PlainRoom(Session[Task]):

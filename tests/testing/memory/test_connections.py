@@ -12,15 +12,9 @@ import pytest
 from gym_runtime.bus.interface import Delivery, Incoming
 from gym_runtime.errors import BrokerError, ConnectionLost, UsageError
 from gym_testing.memory import Fate, MemoryBroker
-from gym_testing.virtual_clock import BACKEND
 from testing.memory.fault_script import Script
 
-pytestmark = pytest.mark.anyio
-
-
-@pytest.fixture
-def anyio_backend() -> tuple[str, dict[str, Any]]:
-    return BACKEND
+pytestmark = [pytest.mark.anyio, pytest.mark.virtual_time]
 
 
 async def test_frozen_nothing_passes_and_nothing_is_lost() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from functools import partial
-from typing import Any
 
 import anyio
 import pytest
@@ -12,15 +11,9 @@ from gym_runtime import clock
 from gym_runtime.bus.interface import Delivery, Incoming, QueueDepth
 from gym_runtime.errors import BrokerError, ConnectionLost, DeadlineExceeded
 from gym_testing.memory import Chances, Fate, MemoryBroker
-from gym_testing.virtual_clock import BACKEND
 from testing.memory.fault_script import Script, background
 
-pytestmark = pytest.mark.anyio
-
-
-@pytest.fixture
-def anyio_backend() -> tuple[str, dict[str, Any]]:
-    return BACKEND
+pytestmark = [pytest.mark.anyio, pytest.mark.virtual_time]
 
 
 async def test_a_policy_sees_every_message() -> None:

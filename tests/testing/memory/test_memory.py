@@ -13,16 +13,10 @@ from gym_runtime.bus.interface import Delivery
 from gym_runtime.errors import BrokerError, PayloadTooLarge, UsageError
 from gym_testing.memory import MemoryBroker
 from gym_testing.memory.subject_patterns import compiled, overlap
-from gym_testing.virtual_clock import BACKEND
 from tables import table
 from testing.memory.fault_script import background
 
-pytestmark = pytest.mark.anyio
-
-
-@pytest.fixture
-def anyio_backend() -> tuple[str, dict[str, Any]]:
-    return BACKEND
+pytestmark = [pytest.mark.anyio, pytest.mark.virtual_time]
 
 
 async def test_mistakes_are_refused(subtests: pytest.Subtests) -> None:

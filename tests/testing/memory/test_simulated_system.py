@@ -18,15 +18,10 @@ from gym_runtime.errors import (
     GymError,
 )
 from gym_testing.memory import Chances, MemoryBroker, MemoryBus
-from gym_testing.virtual_clock import BACKEND, run
+from gym_testing.virtual_clock import run
 from tables import table
 
-pytestmark = pytest.mark.anyio
-
-
-@pytest.fixture
-def anyio_backend() -> tuple[str, dict[str, Any]]:
-    return BACKEND
+pytestmark = [pytest.mark.anyio, pytest.mark.virtual_time]
 
 
 TASKS = 40

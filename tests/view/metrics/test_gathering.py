@@ -15,19 +15,13 @@ from gym_runtime.messages.stored_records import RunInfo
 from gym_runtime.rpc.members import Heartbeat, all_workers, encode_heartbeat
 from gym_runtime.rpc.meter import Meter
 from gym_testing.background import hosting
-from gym_testing.virtual_clock import BACKEND
 from gym_view.metrics.gathering import FORGOTTEN_S, GATHER_S, SystemFigures
 from msgspec.structs import replace
 from runtime.client.running_client import NAME, RunningClient, running_client
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.virtual_time]
 ROLLOUTS = metric_names.ROLLOUTS
 SOON_S = 15
-
-
-@pytest.fixture
-def anyio_backend() -> tuple[str, dict[str, Any]]:
-    return BACKEND
 
 
 @asynccontextmanager

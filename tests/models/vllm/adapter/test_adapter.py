@@ -9,11 +9,9 @@ from typing import Any
 import pytest
 from gym_models.vllm import Adapter
 from gym_runtime.errors import ModelRefused
-from gym_runtime.messages.calls import ModelAnswer, ModelCall, prefix_after
-from models.model_calls import TOOL, context, decoded, model_call, output
+from gym_runtime.messages.calls import ModelAnswer
+from models.model_calls import TOOL, context, continued, decoded, model_call, output
 from models.vllm.adapter.adapters import settings
-from msgspec import Raw
-from msgspec.structs import replace
 from stubs.stub_vllm import SCALE_OUT, StubVllm
 from tables import table
 
@@ -31,13 +29,6 @@ async def either(request: pytest.FixtureRequest) -> AsyncIterator[StubVllm]:
 async def either_thinker(request: pytest.FixtureRequest) -> AsyncIterator[StubVllm]:
     async with StubVllm(scale_out=request.param, think=True).running() as made:
         yield made
-
-
-def continued(call: ModelCall, answer: ModelAnswer, *new: dict[str, Any]) -> ModelCall:
-    """The next turn's call, as a model worker makes it."""
-    items = [*call.input, *decoded(answer).output]
-    more = [Raw(json.dumps(item).encode()) for item in new]
-    return replace(call, input=items + more, prefix=prefix_after(answer.tokens, len(items)))
 
 
 def ids(answer: ModelAnswer) -> tuple[bytes, bytes]:

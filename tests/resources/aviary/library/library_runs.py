@@ -5,13 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
-import pytest
 from gym_runtime import Reply
-from gym_runtime.environment import catalogue, requirements
 from gym_runtime.environment.replaying import session_of
 from gym_runtime.environment.resource import Resource
 from gym_runtime.environment.shapes import Episode
-from gym_runtime.errors import UsageError
+from resources.judging import usable
 
 SUM: dict[str, Any] = {"task_idx": 0, "question": "What is 40 + 2?", "answer": 42}
 PAGES = {
@@ -27,11 +25,7 @@ QUESTION: dict[str, Any] = {
 
 
 def needed(name: str) -> Resource:
-    environment = catalogue.environment(name)
-    try:
-        requirements.require(environment)
-    except UsageError as error:
-        pytest.skip(error.message)
+    environment = usable(name)
     return environment.resource
 
 

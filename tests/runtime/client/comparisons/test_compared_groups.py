@@ -6,15 +6,9 @@ from typing import Any
 
 import pytest
 from gym_runtime.errors import ModelRefused
-from gym_testing.virtual_clock import BACKEND
 from runtime.client.comparisons.compared_groups import Here, groups
 
-pytestmark = pytest.mark.anyio
-
-
-@pytest.fixture
-def anyio_backend() -> tuple[str, dict[str, Any]]:
-    return BACKEND
+pytestmark = [pytest.mark.anyio, pytest.mark.virtual_time]
 
 
 async def test_a_rollout_is_replaced_before_its_group_is_compared(here: Here) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from contextlib import aclosing
 from pathlib import Path
-from typing import Any
 
 import anyio
 import msgspec
@@ -30,15 +29,9 @@ from gym_testing.small_system import (
     row,
     small_system,
 )
-from gym_testing.virtual_clock import BACKEND
 from runtime.client.comparisons.compared_groups import CONTEST, Here, about, fault, rewards
 
-pytestmark = pytest.mark.anyio
-
-
-@pytest.fixture
-def anyio_backend() -> tuple[str, dict[str, Any]]:
-    return BACKEND
+pytestmark = [pytest.mark.anyio, pytest.mark.virtual_time]
 
 
 async def test_several_collectors_get_everything_and_each_group_is_compared_once(here: Here) -> None:

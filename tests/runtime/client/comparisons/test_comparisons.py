@@ -13,15 +13,9 @@ from gym_runtime.errors import ModelRefused, ModelUnavailable, UsageError
 from gym_testing.small_system import (
     Engine,
 )
-from gym_testing.virtual_clock import BACKEND
 from runtime.client.comparisons.compared_groups import YES, Here, about, fault, rewards
 
-pytestmark = pytest.mark.anyio
-
-
-@pytest.fixture
-def anyio_backend() -> tuple[str, dict[str, Any]]:
-    return BACKEND
+pytestmark = [pytest.mark.anyio, pytest.mark.virtual_time]
 
 
 async def test_the_rollouts_of_a_group_get_their_rewards_from_one_comparison(here: Here) -> None:

@@ -20,16 +20,10 @@ from gym_runtime.system.private_broker import Broker
 from gym_runtime.timing import CLIENT_ASKED_S, CLIENT_MISSES, MEMBER_ASKED_S, MEMBER_GONE_S, UNASKED_S
 from gym_testing.background import background, settled
 from gym_testing.memory import MemoryBroker
-from gym_testing.virtual_clock import BACKEND
 from runtime.rpc.members.member_cluster import KNOWN_S, Cluster, all_know, model, no_model
 from runtime.workers.hosting import announced
 
-pytestmark = pytest.mark.anyio
-
-
-@pytest.fixture
-def anyio_backend() -> tuple[str, dict[str, Any]]:
-    return BACKEND
+pytestmark = [pytest.mark.anyio, pytest.mark.virtual_time]
 
 
 async def test_a_lost_announcement_is_repeated_when_nobody_asks(cluster: Cluster) -> None:

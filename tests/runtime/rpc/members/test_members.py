@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import Any
 
 import anyio
 import pytest
@@ -12,17 +11,11 @@ from gym_runtime.rpc.members import STATE_CHECKED_S, Heartbeat, announce
 from gym_runtime.rpc.watch import ring_of, watcher
 from gym_runtime.timing import MEMBER_ANSWER_S, MEMBER_GONE_S, MEMBER_MISSES, UNASKED_S
 from gym_testing.background import background, settled
-from gym_testing.virtual_clock import BACKEND
 from hypothesis import given
 from hypothesis import strategies as st
 from runtime.rpc.members.member_cluster import KNOWN_S, SLACK_S, Cluster, all_know, model, no_model
 
-pytestmark = pytest.mark.anyio
-
-
-@pytest.fixture
-def anyio_backend() -> tuple[str, dict[str, Any]]:
-    return BACKEND
+pytestmark = [pytest.mark.anyio, pytest.mark.virtual_time]
 
 
 names = st.text("abcdef0123456789", min_size=1, max_size=8)

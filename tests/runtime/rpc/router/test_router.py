@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import Any
 
 import anyio
 import pytest
@@ -21,17 +20,11 @@ from gym_runtime.rpc.members import Heartbeat
 from gym_runtime.rpc.retry_budget import RetryBudget
 from gym_runtime.timing import MEMBER_GONE_S
 from gym_testing.background import background, settled
-from gym_testing.virtual_clock import BACKEND
 from msgspec import Raw
 from runtime.rpc.router.router_cluster import Cluster, naming
 from runtime.workers.hosting import Gate, announced
 
-pytestmark = pytest.mark.anyio
-
-
-@pytest.fixture
-def anyio_backend() -> tuple[str, dict[str, Any]]:
-    return BACKEND
+pytestmark = [pytest.mark.anyio, pytest.mark.virtual_time]
 
 
 async def test_an_answer_comes_with_its_worker(cluster: Cluster) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import anyio
 import pytest
 from gym_runtime import clock
@@ -16,16 +14,10 @@ from gym_runtime.rpc.ask import SESSION_GRACE_S, Router
 from gym_runtime.rpc.retry_budget import RetryBudget
 from gym_runtime.timing import MEMBER_GONE_S
 from gym_testing.background import settled
-from gym_testing.virtual_clock import BACKEND
 from runtime.rpc.router.router_cluster import Cluster, naming
 from runtime.workers.hosting import Gate, request, serving
 
-pytestmark = pytest.mark.anyio
-
-
-@pytest.fixture
-def anyio_backend() -> tuple[str, dict[str, Any]]:
-    return BACKEND
+pytestmark = [pytest.mark.anyio, pytest.mark.virtual_time]
 
 
 async def test_a_session_is_asked_at_its_worker_and_nowhere_else(cluster: Cluster) -> None:

@@ -24,18 +24,12 @@ from gym_runtime.workers.guards import ClientPresent, NotEnded, NotSuspect, Stor
 from gym_testing.background import Mailbox, background
 from gym_testing.memory import MemoryBroker, MemoryBus
 from gym_testing.small_system import rollout_spec, row
-from gym_testing.virtual_clock import BACKEND
 from msgspec import Raw
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.virtual_time]
 
 STORED, OVER = Drop("its result is stored"), Drop("its run is over")
 COMPARED = {"candidates": [Candidate(rollout_index=0, features=Raw(b"1"))]}
-
-
-@pytest.fixture
-def anyio_backend() -> tuple[str, dict[str, Any]]:
-    return BACKEND
 
 
 @pytest.fixture

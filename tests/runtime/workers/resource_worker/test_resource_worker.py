@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import anyio
 import pytest
 from gym_runtime import Environment, Session, tool
@@ -13,21 +11,15 @@ from gym_runtime.messages import calls
 from gym_runtime.messages.responses import NULL
 from gym_testing.background import Mailbox
 from gym_testing.small_system import environment, row
-from gym_testing.virtual_clock import BACKEND
 from msgspec import Raw
 from msgspec.structs import replace
 from runtime.workers.hosting import call, request
 from runtime.workers.resource_worker.resource_calls import ROW, Counter, CounterTask, RunningWorker, working
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.virtual_time]
 
 
 ANSWER = Raw(make_response("42"))
-
-
-@pytest.fixture
-def anyio_backend() -> tuple[str, dict[str, Any]]:
-    return BACKEND
 
 
 def fault(reply: calls.RpcReply) -> tuple[str, str, str]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import anyio
 import pytest
@@ -18,17 +17,11 @@ from gym_runtime.timing import SESSIONS_SWEPT_S
 from gym_runtime.workers.resource_worker import SESSION_KEPT_S
 from gym_testing.background import Mailbox, background
 from gym_testing.small_system import environment
-from gym_testing.virtual_clock import BACKEND
 from msgspec import Raw
 from runtime.workers.hosting import request
 from runtime.workers.resource_worker.resource_calls import ROW, Counter, RunningWorker, working
 
-pytestmark = pytest.mark.anyio
-
-
-@pytest.fixture
-def anyio_backend() -> tuple[str, dict[str, Any]]:
-    return BACKEND
+pytestmark = [pytest.mark.anyio, pytest.mark.virtual_time]
 
 
 async def test_a_session_whose_first_call_fails_is_closed_because_nobody_knows_of_it(

@@ -10,16 +10,10 @@ from gym_runtime import Model, Reply, Session, Task, Verdict, tool
 from gym_runtime.errors import ModelRefused, ModelUnavailable, ResourceError
 from gym_runtime.messages.outcomes import Completed, Failed, RolloutRecord
 from gym_testing.small_system import Engine, SmallSystem, answer, function_call, small_system
-from gym_testing.virtual_clock import BACKEND
 from runtime.workers.roles.judged_system import YES, about, judged, made
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.virtual_time]
 ROLES = {"judge": "judge", "expert": "expert"}
-
-
-@pytest.fixture
-def anyio_backend() -> tuple[str, dict[str, Any]]:
-    return BACKEND
 
 
 class Desk(Session[Task]):

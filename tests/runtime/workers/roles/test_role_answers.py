@@ -22,15 +22,9 @@ from gym_testing.small_system import (
     function_call,
     small_system,
 )
-from gym_testing.virtual_clock import BACKEND
 from runtime.workers.roles.judged_system import NO, YES, about, judged, made
 
-pytestmark = pytest.mark.anyio
-
-
-@pytest.fixture
-def anyio_backend() -> tuple[str, dict[str, Any]]:
-    return BACKEND
+pytestmark = [pytest.mark.anyio, pytest.mark.virtual_time]
 
 
 def stubborn(release: anyio.Event) -> Any:

@@ -24,15 +24,9 @@ from gym_testing.small_system import (
     answer,
     small_system,
 )
-from gym_testing.virtual_clock import BACKEND
 from runtime.workers.roles.judged_system import YES, about, compare, judged, made
 
-pytestmark = pytest.mark.anyio
-
-
-@pytest.fixture
-def anyio_backend() -> tuple[str, dict[str, Any]]:
-    return BACKEND
+pytestmark = [pytest.mark.anyio, pytest.mark.virtual_time]
 
 
 async def test_a_judge_is_asked_with_the_rollouts_deadline_and_what_it_cost_stands_in_the_row(
