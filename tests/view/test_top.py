@@ -28,6 +28,7 @@ from gym_view.table_view import Lines
 from runtime.cli.started import SCRIPT, Started
 from textual.pilot import Pilot
 from textual.widgets import Static
+from time_limits import busy
 
 pytestmark = pytest.mark.anyio
 
@@ -76,7 +77,7 @@ async def shown(system: System) -> AsyncIterator[tuple[Top, Pilot[None]]]:
 
 async def until(pilot: Pilot[None], condition: Callable[[], bool]) -> None:
     """Let the app work until it has come to something."""
-    with anyio.fail_after(20):
+    with anyio.fail_after(20 * busy()):
         while not condition():
             await pilot.pause(0.01)
 

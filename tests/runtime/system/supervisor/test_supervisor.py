@@ -33,6 +33,7 @@ from runtime.system.supervisor.supervised import (
     model as hosted_model,
 )
 from stubs import stub_engine
+from time_limits import busy
 
 pytestmark = [pytest.mark.slow, pytest.mark.anyio, pytest.mark.timeout(60)]
 
@@ -109,7 +110,7 @@ async def test_an_owner_who_does_not_listen_holds_nothing_up() -> None:
         fcntl.fcntl(system._process.stdout, fcntl.F_SETPIPE_SZ, 4096)  # pyright: ignore[reportPrivateUsage]
         broker = await system.until("broker")
         async with connect(nats=broker.url) as gym:
-            with anyio.fail_after(40):
+            with anyio.fail_after(40 * busy()):
                 while len(await gym.workers()) < 60:
                     await anyio.sleep(0.1)
         os.kill(system.pid, signal.SIGTERM)
@@ -123,7 +124,7 @@ async def test_a_worker_that_is_killed_is_started_again_and_works(kind: str) -> 
     async with running(spec()) as system:
         pid = pid_of(system, kind)
         os.kill(pid, signal.SIGKILL)
-        with anyio.fail_after(15):
+        with anyio.fail_after(15 * busy()):
             restarted = await system.until("restarted")
             ready = await system.until("ready")
         assert (restarted.kind, restarted.pid) == (kind, pid)
@@ -140,9 +141,9 @@ async def test_the_broker_is_started_again_where_it_was_with_what_it_had() -> No
         records = gym.rollouts(rows(200), environment=NAME)
         await anext(records)
         os.kill(pid, signal.SIGKILL)
-        with anyio.fail_after(15):
+        with anyio.fail_after(15 * busy()):
             restarted = await system.until("restarted")
         assert (restarted.kind, restarted.reason) == ("broker", "the broker died")
         assert system.broker_pid not in (0, pid)
-        with anyio.fail_after(30):
+        with anyio.fail_after(30 * busy()):
             assert len([record async for record in records]) == 199
