@@ -16,6 +16,7 @@ import pytest
 import structlog
 from gym_runtime.environment import catalogue
 from gym_runtime.system.private_broker import Broker
+from ports import restartable_broker
 
 pytest_plugins = ["time_limits", "leftovers", "two_environments"]
 
@@ -172,7 +173,7 @@ def tmp_path(tmp_path: Path) -> Path:
 @pytest.fixture
 def broker(tmp_path: Path) -> Iterator[Broker]:
     """A broker for one test, to kill, freeze and start again."""
-    broker = Broker(tmp_path / "broker")
+    broker = restartable_broker(tmp_path / "broker")
     broker.start()
     yield broker
     broker.stop()

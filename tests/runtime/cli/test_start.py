@@ -16,9 +16,8 @@ from gym_runtime.cli.options import ModelOptions
 from gym_runtime.cli.start import StartOptions, plan
 from gym_runtime.environment import catalogue
 from gym_runtime.errors import UsageError
-from gym_runtime.system.private_broker import Broker
 from gym_runtime.system.spec import PoolSpec
-from ports import free_port
+from ports import free_port, restartable_broker
 from runtime.cli.started import SCRIPT, Started
 from stubs import stub_engine
 
@@ -226,7 +225,7 @@ def test_the_first_interrupt_names_what_would_be_lost_with_the_broker(tmp_path: 
 @pytest.mark.slow
 @pytest.mark.timeout(60)
 def test_workers_wait_for_a_broker_and_an_engine_and_say_so_once(tmp_path: Path) -> None:
-    broker = Broker(tmp_path / "broker")
+    broker = restartable_broker(tmp_path / "broker")
     url = broker.start()
     broker.stop()
     port = free_port()
