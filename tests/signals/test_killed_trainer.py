@@ -18,6 +18,7 @@ from gym_runtime.system.system import running
 from gym_runtime.workers.adapter import ModelSettings
 from gym_signal import Posterior, Seen
 from signals.killed_trainer import TASKS, beliefs
+from time_limits import busy
 
 pytestmark = [pytest.mark.fault, pytest.mark.slow, pytest.mark.anyio, pytest.mark.timeout(1800)]
 
@@ -27,7 +28,6 @@ GUESS = '''"""Every reward is a throw of dice; task n is won with probability n 
 import random
 
 from gym_runtime import Environment, Reply, Task, Verdict
-from time_limits import busy
 
 
 class GuessTask(Task):
