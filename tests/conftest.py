@@ -17,6 +17,7 @@ import structlog
 from gym_runtime.environment import catalogue
 from gym_runtime.system.private_broker import Broker
 from gym_testing import virtual_clock
+from ports import restartable_broker
 
 pytest_plugins = ["time_limits", "leftovers", "two_environments"]
 
@@ -176,7 +177,7 @@ def tmp_path(tmp_path: Path) -> Path:
 @pytest.fixture
 def broker(tmp_path: Path) -> Iterator[Broker]:
     """A broker for one test, to kill, freeze and start again."""
-    broker = Broker(tmp_path / "broker")
+    broker = restartable_broker(tmp_path / "broker")
     broker.start()
     yield broker
     broker.stop()

@@ -9,6 +9,9 @@ from __future__ import annotations
 import random
 import socket
 from contextlib import ExitStack, suppress
+from pathlib import Path
+
+from gym_runtime.system.private_broker import Broker
 
 
 def free_port() -> int:
@@ -19,3 +22,10 @@ def free_port() -> int:
             for number in range(port, port + 3):
                 stack.enter_context(socket.socket()).bind(("127.0.0.1", number))
             return port
+
+
+def restartable_broker(folder: Path) -> Broker:
+    """A broker that may be away for a while: nothing gets its port meanwhile."""
+    broker = Broker(folder)
+    broker._port = free_port()
+    return broker

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from time_limits import busy
 
 HANGING = """
 import asyncio, subprocess, time
@@ -140,3 +141,11 @@ def test_each_hanging_test_fails_alone_and_the_run_goes_on(tmp_path: Path) -> No
     assert "FAILED test_one_loop.py::test_before_others" in said, said
     for name in ("that_ends", "that_ends_too", "with_a_slow_report"):
         assert f"PASSED test_hanging.py::test_{name}" in said, said
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux says which processors a process may use")
+def test_limits_are_longer_where_few_processors_may_be_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "getloadavg", lambda: (4.0, 0.0, 0.0))
+    for processors, expected in (({0, 1}, 2.0), ({0}, 4.0), (set(range(64)), 1.0)):
+        monkeypatch.setattr(os, "sched_getaffinity", lambda _, allowed=processors: allowed)  # pyright: ignore
+        assert busy() == expected

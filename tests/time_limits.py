@@ -45,8 +45,9 @@ LOOKS_EVERY_S = 0.25
 
 
 def busy() -> float:
-    """How much longer everything takes: the processes that want to run, for each processor."""
-    return min(BUSY_AT_MOST, max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1)))
+    """How much longer everything takes: the processes that want to run, for each processor that is ours."""
+    ours = len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
+    return min(BUSY_AT_MOST, max(1.0, os.getloadavg()[0] / ours))
 
 
 class Watch:

@@ -191,6 +191,10 @@ def test_a_plan_of_a_megabyte_is_read_within_50_ms() -> None:
     assert not slow
 
 
+LONGEST_S = 0.15
+"""Of processor time on a slow machine: 50 ms on a usual one."""
+
+
 async def longest_step_s(agent: str, shape: str) -> float:
     watched = Watched(catalogue.load("agents", agent).Agent())
     engine = Exact(answer(PLANS[shape]()))
@@ -212,6 +216,6 @@ async def test_a_hostile_model_does_not_hold_up_the_worker(agent: str) -> None:
         # A step that is slow is slow each time; a garbage collection of the tests' process is not.
         for tries_left in (2, 1, 0):
             longest_s = await longest_step_s(agent, shape)
-            if longest_s < 0.05 or not tries_left:
+            if longest_s < LONGEST_S or not tries_left:
                 break
-        assert longest_s < 0.05, shape
+        assert longest_s < LONGEST_S, shape

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
+from time_limits import busy
 
 LIMIT_S = 30.0
 FLAGS = (
@@ -115,7 +116,7 @@ class Page:
         if own:
             message["sessionId"] = self._session
         try:
-            async with asyncio.timeout(LIMIT_S):
+            async with asyncio.timeout(LIMIT_S * busy()):
                 await self._socket.send_json(message)
                 return await self._waiting[number]
         except TimeoutError:
@@ -175,8 +176,8 @@ class Page:
         return answer["result"].get("value")
 
     async def until(self, expression: str, seconds: float = 10) -> Any:
-        """Wait for an expression to be true, also over a navigation; its value."""
-        end_s = asyncio.get_running_loop().time() + seconds
+        """Wait for an expression to be true, also over a navigation; its value. A busy machine has longer."""
+        end_s = asyncio.get_running_loop().time() + seconds * busy()
         while True:
             value = await self.eval(
                 f"(() => {{ try {{ const value = {expression}; return value instanceof Node || value }} "

@@ -11,6 +11,7 @@ import pytest
 from browser.chromium import Chromium
 from browser.test_pages import opened, to
 from gym_view.web_server import serve
+from time_limits import busy
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow, pytest.mark.timeout(120)]
 EARLIER = {"label": "wrong", "note": "right", "rollout_id": "earlier.0.2"}
@@ -25,7 +26,7 @@ async def test_a_label_is_kept_beside_the_results(chromium: Chromium, runs: Path
         await page.press("Tab")
         await page.eval("document.activeElement.blur()")
         await page.until("document.querySelector('.label small').innerText === 'stored'")
-        with anyio.fail_after(20):
+        with anyio.fail_after(20 * busy()):
             # The label is stored when the note is begun, and the note after it.
             while "note" not in (stored := _stored(tmp_path / "quiz_labels.json")):
                 await anyio.sleep(0.02)
@@ -54,7 +55,7 @@ async def test_a_note_that_is_typed_is_kept_however_one_leaves(
             await to(page, f"#/run/quiz/rollouts/0.{at}", "document.querySelector('form.label')")
             await page.fill(".label [name=note]", leave)
             await page.eval(leave)
-            with anyio.fail_after(20):
+            with anyio.fail_after(20 * busy()):
                 while not (labels.exists() and leave in labels.read_text()):
                     await anyio.sleep(0.02)
             await page.until("document.querySelector('.top')")

@@ -31,6 +31,7 @@ from gym_runtime.system.spec import SystemSpec
 from gym_runtime.system.system import System, launch
 from ports import free_port
 from runtime.cli.started import SCRIPT
+from time_limits import busy
 
 NAME = "example_session_state_mgmt"
 ROW = {
@@ -305,12 +306,12 @@ async def test_workers_and_clients_join_by_files_and_the_broker_outlasts_them(tm
                 # To every process at once, as a node's scheduler does it.
                 for one in (process, *process.children(recursive=True)):
                     one.send_signal(signal.SIGTERM)
-                with anyio.fail_after(20):
+                with anyio.fail_after(20 * busy()):
                     assert await make(gym, 5) == [Completed] * 5
                 assert process.poll() is None
             for system in systems:
                 await system.stop()
-            with anyio.fail_after(15):
+            with anyio.fail_after(15 * busy()):
                 assert await anyio.to_thread.run_sync(process.wait) == 0
         finally:
             for system in systems:
@@ -357,7 +358,7 @@ async def test_three_brokers_keep_everything_three_times_and_one_may_end(tmp_pat
                 assert await make(gym, 5) == [Completed] * 5
                 for process in (nodes[0], *nodes[0].children(recursive=True)):
                     process.kill()
-                with anyio.fail_after(60):
+                with anyio.fail_after(60 * busy()):
                     assert await make(gym, 5) == [Completed] * 5
         finally:
             for system in systems:
@@ -369,7 +370,7 @@ def test_a_node_that_waits_for_the_others_ends_at_a_signal(tmp_path: Path) -> No
     port = free_port()
     more = ("--nodes", "127.0.0.1,127.0.0.2,127.0.0.3", "--node", "127.0.0.1")
     with serving(tmp_path / "broker", *more, port=port) as process:
-        end_s = time.monotonic() + 20
+        end_s = time.monotonic() + 20 * busy()
         while not answers(port + 1):
             assert time.monotonic() < end_s
             time.sleep(0.05)

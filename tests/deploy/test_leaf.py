@@ -20,6 +20,7 @@ from gym_runtime.system.spec import SystemSpec
 from gym_runtime.system.system import System, launch
 from ports import free_port
 from runtime.cli.started import SCRIPT
+from time_limits import busy
 
 from deploy import brokers
 
@@ -81,7 +82,7 @@ async def test_workers_of_two_sites_are_one_system_also_after_the_first_ones_bro
             async with connect(str(second / "join" / "client.join")) as gym:
                 brokers.stop(hub)
                 hub = brokers.started(first, *more, host=FIRST, port=port)
-                with anyio.fail_after(60):
+                with anyio.fail_after(60 * busy()):
                     records = await make(gym, 40)
             assert {type(one.outcome) for one in records} == {Completed}
             assert len(records) == 40
@@ -121,7 +122,7 @@ async def test_workers_of_a_second_site_wait_for_its_broker_and_that_for_the_fir
         stack.enter_context(brokers.serving(first, *more, host=FIRST, port=port))
         await anyio.to_thread.run_sync(brokers.until_ready, broker)
         async with connect(str(second / "join" / "client.join")) as gym:
-            with anyio.fail_after(60):
+            with anyio.fail_after(60 * busy()):
                 records = await make(gym, 10)
         assert {type(one.outcome) for one in records} == {Completed}
 
@@ -141,7 +142,7 @@ def started(site: Path, *pool: str) -> Generator[subprocess.Popen[str]]:
 async def until_said(process: subprocess.Popen[str], *parts: str) -> None:
     """Return when a line of its log has all parts."""
     assert process.stderr is not None
-    with anyio.fail_after(40):
+    with anyio.fail_after(40 * busy()):
         while line := await anyio.to_thread.run_sync(process.stderr.readline):
             if all(part in line for part in parts):
                 return

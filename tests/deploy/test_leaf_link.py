@@ -14,6 +14,7 @@ from gym_runtime.errors import BrokerError
 from gym_runtime.timing import SLOW_LINK_S
 from gym_testing.proxy import Proxy, Slowness
 from ports import free_port
+from time_limits import busy
 
 from deploy import brokers
 
@@ -48,12 +49,12 @@ async def test_a_slow_link_between_sites_is_seen_and_an_error_names_the_site_tha
                 connect(joins["model"], role="model") as model,
             ):
                 proxy.slowness = Slowness(delay_s=SLOW_LINK_S)
-                with anyio.fail_after(30):
+                with anyio.fail_after(30 * busy()):
                     while agent.round_trip_s < 2 * SLOW_LINK_S:
                         await anyio.sleep(0.05)
                 assert model.round_trip_s < SLOW_LINK_S
                 proxy.slowness = Slowness()
-                with anyio.fail_after(30):
+                with anyio.fail_after(30 * busy()):
                     while agent.round_trip_s > SLOW_LINK_S:
                         await anyio.sleep(0.05)
             await anyio.to_thread.run_sync(brokers.stop, hub)

@@ -34,6 +34,7 @@ from gym_runtime.system.private_broker import Broker
 from gym_runtime.system.spec import PoolSpec, SystemSpec
 from gym_runtime.system.system import System, launch
 from gym_testing.proxy import Proxy
+from ports import restartable_broker
 from stubs.stub_engine import StubEngine
 
 LATENCY_S = 0.1
@@ -263,7 +264,7 @@ class FaultySystem:
 @asynccontextmanager
 async def faulty_system(folder: Path, engine: StubEngine) -> AsyncGenerator[FaultySystem]:
     """Everything is up, and the command has begun; all of it is stopped at the end."""
-    broker = Broker(folder / "broker")
+    broker = restartable_broker(folder / "broker")
     address = urlsplit(broker.start())
     async with AsyncExitStack() as stack:
         stack.callback(broker.stop)

@@ -51,7 +51,8 @@ async def test_a_verification_that_blocks_its_worker_costs_no_other_one_anything
             restarts[event.kind] += event.event == "restarted"
 
     async def look(gym: Client) -> None:
-        while not blocked:
+        # On a busy machine a worker may say so that waits for its disk.
+        while not any("blocking.py:" in place for place in blocked):
             blocked.update(one.detail["blocked"] for one in await gym.workers() if "blocked" in one.detail)
 
     records: list[RolloutRecord] = []
@@ -69,8 +70,7 @@ async def test_a_verification_that_blocks_its_worker_costs_no_other_one_anything
     assert ends == {(Completed, 1.0, 1): ROWS}
     assert Counter(notes.read_text().split()) == {str(number): 1 for number in range(ROWS)}
     assert not +restarts
-    assert len(blocked) == 1
-    assert "blocking.py:" in blocked.pop()
+    assert any("blocking.py:" in place for place in blocked), blocked
 
 
 async def test_a_rollout_whose_only_worker_stays_blocked_names_the_line(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -16,9 +17,11 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import anyio
 import anyio.to_thread
+import psutil
 import pytest
 from aiohttp import web
 from gym_runtime import connect
@@ -27,6 +30,8 @@ from gym_runtime.messages.outcomes import RolloutRecord
 from gym_runtime.system.spec import SystemSpec
 from gym_runtime.system.system import running
 from gym_runtime.workers.adapter import ModelSettings
+from running import runs
+from time_limits import busy
 
 pytestmark = [pytest.mark.fault, pytest.mark.slow, pytest.mark.anyio, pytest.mark.timeout(120)]
 
@@ -85,6 +90,14 @@ async def engine() -> AsyncGenerator[Engine]:
     finally:
         found.release.set()
         await runner.cleanup()
+
+
+def broker_url(state: Path) -> str:
+    """Where the broker of a run with this state directory listens."""
+    password = re.findall(r'password: "(.*?)"', (state / "broker.conf").read_text())[0]
+    (ports,) = (state / "ports").glob("*.ports")
+    address = urlsplit(json.loads(ports.read_bytes())["nats"][0])
+    return f"nats://gym:{password}@127.0.0.1:{address.port}"
 
 
 @pytest.mark.parametrize("kind", ["resource", "agent"])
@@ -151,13 +164,17 @@ async def test_a_run_that_is_killed_in_a_comparison_is_resumed_with_it(tmp_path:
 
     async with engine() as both:
         first = command(both)
-        with anyio.fail_after(60):
+        with anyio.fail_after(60 * busy()):
             await both.held.wait()
-        await anyio.sleep(0.5)  # the last of the answers is being journaled
+        async with connect(broker_url(tmp_path / "state")) as gym:
+            while len(await gym.driver.bus.latest("journal.*.0.0.-1.role.*")) < ANSWERED:
+                await anyio.sleep(0.02)
+        family = psutil.Process(first.pid).children(recursive=True)
         first.kill()
         await anyio.to_thread.run_sync(first.wait)
         assert lines() == []
-        await anyio.sleep(3)  # the workers and the broker end by themselves
+        while any(map(runs, family)):  # the workers and the broker end by themselves
+            await anyio.sleep(0.05)
         both.release.set()
         second = command(both, "--resume")
         assert await anyio.to_thread.run_sync(second.wait) == 0

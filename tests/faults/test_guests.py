@@ -25,6 +25,7 @@ from gym_runtime.workers.adapter import ModelSettings
 from resources.guests.openenv_stub import TEXT, Stub, served
 from running import runs
 from stubs import stub_engine
+from time_limits import busy
 
 pytestmark = [pytest.mark.fault, pytest.mark.slow, pytest.mark.anyio, pytest.mark.timeout(180)]
 
@@ -144,12 +145,12 @@ async def test_no_process_of_inspect_is_left_after_a_kill(kind: str) -> None:
             theirs = [*kept(victim)]
             os.kill(victim, signal.SIGKILL)
             began_s = anyio.current_time()
-            with anyio.fail_after(5):
+            with anyio.fail_after(5 * busy()):
                 while any(map(runs, theirs)):
                     await anyio.sleep(0.02)
             print(f"{len(theirs)} processes ended {anyio.current_time() - began_s:.2f} s after the kill")
         assert bool(theirs) == (kind == "resource")
-        with anyio.fail_after(10):
+        with anyio.fail_after(10 * busy()):
             while any(map(kept, workers("resource"))):
                 await anyio.sleep(0.05)
     catalogue._guests.clear()
@@ -185,14 +186,16 @@ async def test_a_run_that_is_killed_is_resumed_with_the_same_rows(tmp_path: Path
             return [msgspec.json.decode(line) for line in found if line.endswith(b"\n")]
 
         first = command()
-        with anyio.fail_after(90):
+        with anyio.fail_after(90 * busy()):
             while len(lines()) < 5:
                 assert first.poll() is None
                 await anyio.sleep(0.05)
+        family = psutil.Process(first.pid).children(recursive=True)
         first.kill()
         await anyio.to_thread.run_sync(first.wait)
         assert len(lines()) < RESUMED
-        await anyio.sleep(3)  # the workers and the broker end by themselves
+        while any(map(runs, family)):  # the workers and the broker end by themselves
+            await anyio.sleep(0.05)
         second = command("--resume")
         assert await anyio.to_thread.run_sync(second.wait) == 0
         made = Counter(row["_ng_task_index"] for row in lines())

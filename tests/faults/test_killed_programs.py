@@ -44,6 +44,7 @@ from gym_sandbox.kernel import PR_SET_CHILD_SUBREAPER, prctl
 from gym_sandbox.processes import tree
 from gym_sandbox.processes.tree import members
 from gym_sandbox.sandbox_errors import SetupError
+from time_limits import busy
 
 pytestmark = [pytest.mark.fault, pytest.mark.slow, pytest.mark.anyio]
 
@@ -218,7 +219,7 @@ class Played(NamedTuple):
             # On a busy machine the requests of a killed worker and of its successor may reach it together.
             least_s = AT_ONCE_AFTER_S if again - first < AT_ONCE_S else 0.0
             return any(
-                first - max(way_s, least_s) <= when <= min(again, first + IN_FLIGHT_S)
+                first - busy() * max(way_s, least_s) <= when <= min(again, first + IN_FLIGHT_S)
                 for when, way_s in kills
             )
 

@@ -20,6 +20,7 @@ from gym_runtime.system.spec import SystemSpec
 from gym_runtime.system.system import System, running
 from gym_runtime.system.watchdogs import UNSERVED_S
 from gym_runtime.workers.adapter import ModelSettings
+from time_limits import busy
 
 pytestmark = [pytest.mark.fault, pytest.mark.slow, pytest.mark.anyio, pytest.mark.timeout(150)]
 
@@ -69,7 +70,7 @@ async def run(at: str, way: str, within_s: float) -> tuple[list[RolloutRecord], 
         anyio.create_task_group() as tasks,
     ):
         tasks.start_soon(watch, system)
-        with anyio.fail_after(within_s):
+        with anyio.fail_after(within_s * busy()):
             async for record in gym.rollouts(rows, environment=PLACES[at], repeats=repeats):
                 records.append(record)
         tasks.cancel_scope.cancel()

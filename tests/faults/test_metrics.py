@@ -22,6 +22,7 @@ from gym_testing.background import hosting
 from gym_view.metrics.gathering import SystemFigures
 from runtime.cli.started import SCRIPT
 from stubs import stub_engine
+from time_limits import busy
 
 pytestmark = [pytest.mark.fault, pytest.mark.slow, pytest.mark.anyio, pytest.mark.timeout(120)]
 NAME = "example_session_state_mgmt"
@@ -54,7 +55,7 @@ async def test_the_sum_of_rollouts_is_the_number_of_results() -> None:
                 if received in KILLED:
                     kill(system, KILLED[received])
             assert received == ROLLOUTS
-            with anyio.fail_after(20):
+            with anyio.fail_after(20 * busy()):
                 while figures.figures().total(metric_names.ROLLOUTS) < ROLLOUTS:
                     await anyio.sleep(0.1)
             await figures.look()
@@ -113,7 +114,7 @@ async def test_what_a_killed_client_has_written_is_counted_by_the_next(tmp_path:
             # What a client tells may be on its way when it is killed: then the next one is killed, too.
             for least in (ROLLOUTS // 4, ROLLOUTS // 2, ROLLOUTS * 3 // 4):
                 with run(tmp_path, *options, *(["--resume"] if count() else [])) as first:
-                    with anyio.fail_after(30):
+                    with anyio.fail_after(30 * busy()):
                         while count() < least or told() >= count():
                             await anyio.sleep(0.02)
                     first.kill()
@@ -121,13 +122,13 @@ async def test_what_a_killed_client_has_written_is_counted_by_the_next(tmp_path:
                 if told() < count():
                     break
             told_before, before = told(), count()
-            with run(tmp_path, *options, "--resume") as second, anyio.fail_after(60):
+            with run(tmp_path, *options, "--resume") as second, anyio.fail_after(60 * busy()):
                 _, said = await anyio.to_thread.run_sync(second.communicate)
             assert second.returncode == 0, said
             lines = written.read_bytes().splitlines()
             assert len(lines) == ROLLOUTS
             assert told_before < before < ROLLOUTS  # else nothing was to be counted by the next
-            with anyio.fail_after(20):
+            with anyio.fail_after(20 * busy()):
                 while figures.figures().total(metric_names.ROLLOUTS) < ROLLOUTS:
                     await anyio.sleep(0.1)
             await figures.look()

@@ -20,6 +20,7 @@ from gym_runtime.rpc.quarantine import MAX_CRASHES, MAX_DEATHS
 from gym_runtime.system.spec import SystemSpec
 from gym_runtime.system.system import System, running
 from gym_runtime.workers.adapter import ModelSettings
+from time_limits import busy
 
 pytestmark = [pytest.mark.fault, pytest.mark.slow, pytest.mark.anyio, pytest.mark.timeout(150)]
 
@@ -59,7 +60,7 @@ async def run(
             async for record in gym.rollouts(rows, environment=environment):
                 records.append(record)
         # The supervisor reports an end a moment later than the rollout's failure does.
-        with anyio.move_on_after(10):
+        with anyio.move_on_after(10 * busy()):
             while restarts.total() < MAX_DEATHS + ("agent" in restarts):
                 await anyio.sleep(0.02)
         tasks.cancel_scope.cancel()

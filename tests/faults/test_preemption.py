@@ -29,6 +29,7 @@ from gym_runtime.workers.adapter import ModelSettings
 from runtime.cli.started import SCRIPT
 from stubs import stub_engine
 from stubs.stub_engine import StubEngine
+from time_limits import busy
 
 pytestmark = [pytest.mark.fault, pytest.mark.slow, pytest.mark.anyio, pytest.mark.timeout(120)]
 
@@ -95,7 +96,7 @@ async def preempted(
                 specs = expand(counter_rows(ROLLOUTS), run="run", environment=ENVIRONMENT)
                 await gym.driver.open_run(RunInfo(run="run", total=ROLLOUTS))
                 await gym.driver.publish(specs)
-                with anyio.fail_after(30):
+                with anyio.fail_after(30 * busy()):
                     while await in_use(gym) != [SLOTS, SLOTS]:
                         await anyio.sleep(0.05)
                 preempt(first)
@@ -148,7 +149,7 @@ async def test_verifications_in_flight_are_finished(tmp_path: Path) -> None:
             with workers(url, tmp_path / "first.log", f"resource:{VERDICTS}") as first:
                 await gym.driver.open_run(RunInfo(run="run", total=len(rows)))
                 await gym.driver.publish(expand(rows, run="run", environment=VERDICTS))
-                with anyio.fail_after(60):
+                with anyio.fail_after(60 * busy()):
                     while not any("fork_server" in command_of(one) for one in first.children(True)):
                         await anyio.sleep(0.05)
                     first_done = await anext(aiter(gym.collect("run")))

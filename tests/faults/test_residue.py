@@ -32,8 +32,9 @@ from gym_runtime.system.private_broker import Broker
 from gym_runtime.workers import run_controls
 from gym_testing.background import Mailbox, hosting
 from gym_testing.small_system import Engine, Hang, SmallSystem, answer, function_call
+from time_limits import busy
 
-pytestmark = [pytest.mark.anyio, pytest.mark.slow]
+pytestmark = [pytest.mark.anyio, pytest.mark.slow, pytest.mark.timeout(120)]
 
 NAME = "example_session_state_mgmt"
 LARGE = "x" * (SMALL_INLINE_BYTES + 1000)
@@ -101,7 +102,7 @@ class Scene:
         """
         want = {f"{PREFIX}.runs.{name}": 1 for name in names}
         left: dict[str, tuple[int, dict[str, int]]] = {}
-        with anyio.move_on_after(10):
+        with anyio.move_on_after(10 * busy()):
             while True:
                 left = await self.stored()
                 if list(left) == ["RUNS"] and left["RUNS"][1] == want:
@@ -156,7 +157,7 @@ async def test_no_queue_is_left_of_a_run_with_a_share(
             assert len(await here.queues()) == 2  # the agent's and the run's
             records += [record async for record in made]
         await here.only_summaries_of(records[0].run)
-        with anyio.fail_after(15):
+        with anyio.fail_after(15 * busy()):
             while await here.queues() != ["agent-tool_loop"]:
                 await anyio.sleep(0.1)
         # The next run with a share has its queue.
@@ -249,7 +250,7 @@ async def test_nothing_is_left_of_a_run_whose_client_died_once_it_is_given_up(
     async with scene(broker, *HANG) as here:
         alive, dead = start_client(broker.url), start_client(broker.url)
         try:
-            with anyio.fail_after(40):
+            with anyio.fail_after(40 * busy()):
                 while len(here.engine.calls.items) < 12:
                     await anyio.sleep(0.05)
             dead.send_signal(signal.SIGKILL)
@@ -316,7 +317,7 @@ async def test_a_standing_run_that_is_asked_for_one_rollout_at_a_time_keeps_few_
     async with scene(broker, *DONE) as here, here.gym.standing_run(environment=NAME) as run:
         for row in rows(2 * BLOCK + 2):
             await run.rollout(row)
-        with anyio.fail_after(10):
+        with anyio.fail_after(10 * busy()):
             while len(await here.bus.counts("journal.>")) > BLOCK:
                 await anyio.sleep(0.02)
 
@@ -343,6 +344,6 @@ async def test_collecting_one_run_after_another_deletes_old_summaries(
             await here.gym.driver.close_run(RunInfo(run=f"run-{number}", total=1))
         await here.publish("last")
         assert len([record async for record in here.gym.collect("last")]) == 2
-        with anyio.fail_after(10):
+        with anyio.fail_after(10 * busy()):
             while "run-1" in [info.run for info in await here.gym.runs()]:
                 await anyio.sleep(0.02)

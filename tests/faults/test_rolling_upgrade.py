@@ -30,6 +30,7 @@ from gym_runtime.messages.outcomes import Completed, RolloutRecord
 from ports import free_port
 from stubs import stub_engine
 from stubs.stub_engine import StubEngine
+from time_limits import busy
 
 from deploy import brokers
 
@@ -97,7 +98,7 @@ def workers(
 
 
 async def until_there(gym: Client, count: int) -> None:
-    with anyio.fail_after(60):
+    with anyio.fail_after(60 * busy()):
         while True:
             kinds = [one.kind for one in (await gym.status()).workers]
             if all(kinds.count(kind) == count for kind in ("agent", "resource", "model")):

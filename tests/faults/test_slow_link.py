@@ -23,6 +23,7 @@ from gym_runtime.workers.adapter import ModelSettings
 from gym_testing.proxy import Proxy, Slowness
 from gym_view.live import Reading, view
 from stubs import stub_engine
+from time_limits import busy
 
 pytestmark = [pytest.mark.fault, pytest.mark.slow, pytest.mark.anyio, pytest.mark.timeout(150)]
 
@@ -83,7 +84,7 @@ async def test_a_worker_behind_a_bad_link_is_named_gets_less_and_hoards_nothing(
 
                     async def until_slow(expected: bool) -> set[str]:
                         """The kinds that the viewer shows as slow, once both workers have answered so."""
-                        with anyio.fail_after(60):
+                        with anyio.fail_after(60 * busy()):
                             while True:
                                 status = await gym.status()
                                 found = [one for one in status.workers if one.worker not in there]

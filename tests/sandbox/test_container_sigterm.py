@@ -13,6 +13,7 @@ from gym_sandbox import Container
 from gym_sandbox.processes import disturbances
 from gym_sandbox.sandbox_errors import Interrupted
 from sandbox import images
+from time_limits import busy
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow, pytest.mark.timeout(60)]
 
@@ -45,7 +46,7 @@ def signal_all(*others: psutil.Process) -> int:
 
 async def until_child(*words: str) -> None:
     """Return when a descendant has these words in its command."""
-    with anyio.fail_after(20):
+    with anyio.fail_after(20 * busy()):
         while True:
             for one in psutil.Process().children(recursive=True):
                 with suppress(psutil.NoSuchProcess):
@@ -69,7 +70,7 @@ async def test_a_command_goes_on_unless_the_signal_reaches_it(engine: images.Eng
     async with container() as box, anyio.create_task_group() as tasks:
 
         async def signal_it() -> None:
-            with anyio.fail_after(20):
+            with anyio.fail_after(20 * busy()):
                 while not (monitor := monitor_of("sleep", "2.125")):
                     await anyio.sleep(0.02)
             assert signal_all(monitor, *(monitor.children(recursive=True) if inside else ())) > 0

@@ -16,6 +16,7 @@ from gym_sandbox import Interpreter, Sandbox, python
 from gym_sandbox.processes import disturbances
 from runtime.bounds import bounds as bounds
 from sandbox.programs import NEEDS_ISOLATION
+from time_limits import busy
 
 from runtime import sandboxed_functions
 
@@ -44,7 +45,7 @@ async def while_signalled(run: Callable[[], Awaitable[Any]], mark: str) -> Any:
 
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(call)
-        with anyio.fail_after(20):
+        with anyio.fail_after(20 * busy()):
             while not any(mark in command_of(one) for one in living()):
                 await anyio.sleep(0.02)
             await anyio.sleep(0.3)

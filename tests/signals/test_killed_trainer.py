@@ -18,6 +18,7 @@ from gym_runtime.system.system import running
 from gym_runtime.workers.adapter import ModelSettings
 from gym_signal import Posterior, Seen
 from signals.killed_trainer import TASKS, beliefs
+from time_limits import busy
 
 pytestmark = [pytest.mark.fault, pytest.mark.slow, pytest.mark.anyio, pytest.mark.timeout(1800)]
 
@@ -83,7 +84,7 @@ async def test_the_curriculum_is_exact_after_kills(
         for life in range(kills + 1):
             trainer = started(system.url, log, options)
             try:
-                with anyio.fail_after(60):
+                with anyio.fail_after(60 * busy()):
                     while not log.exists() or len(lives(log)) <= life or "batch" not in str(lives(log)[-1]):
                         assert trainer.poll() is None
                         await anyio.sleep(0.02)

@@ -180,7 +180,7 @@ async def test_figures_are_of_the_run_as_it_is_now(tmp_path: Path) -> None:
         assert (status, result["losses"], result["ties"], result["difference"]) == (200, 1, 1, -0.5)
         with path.open("ab") as file:
             file.write(row(2, reward=0.5) + row(3, reward=0.0))
-        with anyio.fail_after(15):
+        with anyio.fail_after(15 * busy()):
             while await mean() != 0.375:
                 pass
         assert (await client.get("/data/compare.json?a=a&b=x"))[0] == 404
@@ -219,13 +219,13 @@ async def test_a_growing_file_is_followed(tmp_path: Path) -> None:
             file.write(row(1) + row(2)[:30])
         start = 56 + len(first)
         grown = b""
-        with anyio.fail_after(15):
+        with anyio.fail_after(15 * busy()):
             while not grown:
                 grown = await client.records("a", start=start)
         assert [one.entry.task for one in read_index(first + grown)] == [0, 1]
         with path.open("ab") as file:
             file.write(row(2)[30:])
-        with anyio.fail_after(15):
+        with anyio.fail_after(15 * busy()):
             while not (more := await client.records("a", start=start + len(grown))):
                 pass
         assert [one.entry.task for one in read_index(first + grown + more)] == [0, 1, 2]
@@ -268,7 +268,7 @@ async def test_a_file_that_goes_while_it_is_looked_at_is_told_of(
         path.unlink()
         if instead is not Path.unlink:
             instead(path)
-        with anyio.fail_after(15):
+        with anyio.fail_after(15 * busy()):
             for asked in (
                 "a/rollouts.idx?from=0",
                 "a/figures.json",
@@ -359,7 +359,7 @@ async def test_a_damaged_index_is_made_again(tmp_path: Path, damage: Callable[[b
         place = index_path(path)
         # After the header, the first record is the environment's name; the damage is to a row.
         place.write_bytes(damage(place.read_bytes()))
-        with anyio.fail_after(15):
+        with anyio.fail_after(15 * busy()):
             while (found := await client.records("a")) != whole:
                 assert all(math.isfinite(one.offset) for one in read_index(found))
 

@@ -29,6 +29,7 @@ from runtime.cli.in_process import ran
 from runtime.cli.started import Started
 from textual.pilot import Pilot
 from textual.widgets import Static
+from time_limits import busy
 
 pytestmark = pytest.mark.anyio
 
@@ -77,7 +78,7 @@ async def shown(system: System) -> AsyncIterator[tuple[Top, Pilot[None]]]:
 
 async def until(pilot: Pilot[None], condition: Callable[[], bool]) -> None:
     """Let the app work until it has come to something."""
-    with anyio.fail_after(20):
+    with anyio.fail_after(20 * busy()):
         while not condition():
             await pilot.pause(0.01)
 
@@ -239,7 +240,7 @@ def test_it_is_typed_in_a_terminal(started: Started, tmp_path: Path) -> None:
         return taken.stdout
 
     def until(expected: str) -> None:
-        end_s = time.monotonic() + 20
+        end_s = time.monotonic() + 20 * busy()
         while expected not in screen():
             assert time.monotonic() < end_s, screen()
             time.sleep(0.1)
@@ -257,7 +258,7 @@ def test_it_is_typed_in_a_terminal(started: Started, tmp_path: Path) -> None:
         press("y")
         until("Nothing waits: no run is active.")
         press("q")
-        end_s = time.monotonic() + 10
+        end_s = time.monotonic() + 10 * busy()
         while subprocess.run([*tmux, "has-session"], capture_output=True, check=False).returncode == 0:
             assert time.monotonic() < end_s, screen()
             time.sleep(0.1)

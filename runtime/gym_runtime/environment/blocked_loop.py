@@ -57,10 +57,11 @@ async def watching(limit_s: float, report: Callable[[str, float], None]) -> Asyn
                     report(_describe(frame), blocked_s)
             elif blocked_s <= limit_s:
                 own_queued_s = _queued_s(threading.get_native_id())
-                try:
-                    loop.call_soon_threadsafe(tick)
-                except RuntimeError:  # the loop is closed
-                    return
+            try:
+                # Also where this thread looks too late, or it would never know the loop again.
+                loop.call_soon_threadsafe(tick)
+            except RuntimeError:  # the loop is closed
+                return
 
     watcher = threading.Thread(target=watch, name="blocked-loop", daemon=True)
     watcher.start()

@@ -22,6 +22,7 @@ from gym_runtime.system.spec import SystemSpec
 from gym_runtime.system.system import running
 from gym_runtime.workers.adapter import ModelSettings
 from gym_testing.proxy import Proxy
+from time_limits import busy
 
 pytestmark = [pytest.mark.fault, pytest.mark.slow, pytest.mark.anyio, pytest.mark.timeout(180)]
 
@@ -52,7 +53,7 @@ async def test_a_worker_that_dies_while_the_broker_is_away_is_started_until_it_i
         (victim,) = (event.pid for event in started.workers.values() if event.kind == "agent")
         os.kill(victim, signal.SIGKILL)
         said: list[str] = []
-        with anyio.fail_after(60):
+        with anyio.fail_after(60 * busy()):
             async for event in started.events():
                 said.append(event.reason)
                 # Twice: once more than it would be for a worker that has never worked.

@@ -18,6 +18,7 @@ from gym_runtime.bus import nats
 from gym_runtime.bus.streams import ESSENTIALS
 from gym_runtime.errors import BrokerError
 from ports import free_port
+from time_limits import busy
 
 pytestmark = [pytest.mark.fault, pytest.mark.slow, pytest.mark.anyio, pytest.mark.timeout(180)]
 
@@ -85,7 +86,7 @@ async def test_a_reader_does_not_wait_for_a_broker_that_is_frozen(tmp_path: Path
         async with nats.connect(nodes[leader][0]) as bus:
             os.kill(nodes[victim][1], signal.SIGSTOP)
             try:
-                with anyio.fail_after(45):
+                with anyio.fail_after(45 * busy()):
                     async with anyio.create_task_group() as tasks:
                         # The cluster gives some of them to the frozen node, until it has noticed.
                         for _ in range(12):

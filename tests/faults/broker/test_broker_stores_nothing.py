@@ -37,6 +37,7 @@ from gym_view.limit import limit
 from gym_view.live import Reading, view
 from gym_view.metrics.gathering import SystemFigures
 from runtime.cli.started import SCRIPT
+from time_limits import busy
 
 pytestmark = [pytest.mark.fault, pytest.mark.slow, pytest.mark.anyio, pytest.mark.timeout(180)]
 
@@ -69,7 +70,7 @@ async def test_a_run_stops_with_one_line_and_resume_completes_it(command: Comman
         command.start(url=url)
         await command.until(50)
         break_disk(pid)
-        with anyio.fail_after(90):
+        with anyio.fail_after(90 * busy()):
             assert await command.status() == 1, command.log
     (complaint,) = complaints(command)
     assert REMEDY in complaint
@@ -100,7 +101,7 @@ async def test_a_client_that_publishes_collects_or_asks_for_rollouts_gets_the_er
             async with aclosing(gym.rollouts(map(task, count()), environment=ENVIRONMENT)) as records:
                 await anext(records)
                 break_disk(pid)
-                with anyio.fail_after(90):
+                with anyio.fail_after(90 * busy()):
                     async with anyio.create_task_group() as tasks:
                         tasks.start_soon(command, "publish", str(rows))
                         tasks.start_soon(command, "collect", published.run, "-o", str(tmp_path / "out.jsonl"))

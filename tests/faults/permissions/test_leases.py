@@ -14,6 +14,7 @@ from gym_boxes import Leases, Pace
 from gym_boxes.e2b import E2B
 from gym_runtime import clock
 from gym_runtime.errors import Fenced
+from time_limits import busy
 
 pytestmark = [pytest.mark.fault, pytest.mark.slow, pytest.mark.timeout(120), pytest.mark.anyio]
 PACE = Pace(lease_s=30.0, renew_s=0.2, late_s=0.5, period_s=0.5)
@@ -45,7 +46,7 @@ async def test_resource_workers_take_renew_hand_over_and_reap(url: str, folder: 
             # Of an earlier generation, so no lease knows it; and of a slot beyond the budget.
             for label in ("secured.0.0", "secured.7.0"):
                 await second.provider.create("base", label=label, life_s=600)
-            with anyio.fail_after(20):
+            with anyio.fail_after(20 * busy()):
                 while list(service.boxes) != [taken.box]:
                     await anyio.sleep(0.05)
         assert not service.boxes, "what is held is ended with its worker"

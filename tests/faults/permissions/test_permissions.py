@@ -23,6 +23,7 @@ from gym_runtime.system.private_broker import find_binary
 from gym_runtime.system.spec import Event, PoolSpec, SystemSpec
 from gym_runtime.system.system import System, launch
 from gym_runtime.workers.adapter import ModelSettings
+from time_limits import busy
 
 pytestmark = [pytest.mark.fault, pytest.mark.slow, pytest.mark.timeout(120)]
 
@@ -149,11 +150,11 @@ async def test_workers_that_come_before_the_first_client_wait_for_its_streams(
         said: list[Event] = []
         system = start(url, folder, "agent", monkeypatch, wait_s=30.0)
         try:
-            with anyio.fail_after(20):
+            with anyio.fail_after(20 * busy()):
                 await system.until("waiting", said.append)
             assert "run 'gym-runtime status' with a client's" in said[-1].reason
             async with connect(url) as gym:
-                with anyio.fail_after(20):
+                with anyio.fail_after(20 * busy()):
                     await system.until("all_ready", said.append)
                 assert [worker.kind for worker in await gym.workers()] == ["agent"]
         finally:

@@ -46,4 +46,4 @@ def test_no_text_takes_long() -> None:
     start_s = time.process_time()
     for text in texts:
         last_query(text)
-    assert time.process_time() - start_s < len(texts) * 0.1
+    assert time.process_time() - start_s < len(texts) * 0.3  # 0.04 s on a usual machine

@@ -118,7 +118,7 @@ async def test_what_ran_in_a_lost_container_is_named() -> None:
     shell = Shell(TASK, TASK.image, Kept())
     try:
         await said(
-            shell, "sleep 60 & sleep 61 & sleep 0.01 & python3 -c 'import time; time.sleep(60)' & sleep 0.2"
+            shell, "sleep 60 & sleep 61 & sleep 0.01 & python3 -c 'import time; time.sleep(60)' & sleep 1"
         )
         saved = await shell.save()
         assert saved is not None

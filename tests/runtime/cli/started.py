@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import queue
 import signal
@@ -60,6 +61,13 @@ class Started:
     def error_line(self) -> str:
         """The next line on standard error."""
         return self._errors.get(timeout=40)
+
+    def says(self, start: str = "", end: str = "") -> str:
+        """The next event on standard error that starts and ends so; what workers log may come between."""
+        while True:
+            said = json.loads(self.error_line())["event"]
+            if said.startswith(start) and said.endswith(end):
+                return said
 
     def _read_errors(self) -> None:
         assert self._process.stderr is not None

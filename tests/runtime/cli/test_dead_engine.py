@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from stubs import stub_engine
+from time_limits import busy
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(90)]
 
@@ -31,7 +32,7 @@ def test_an_engine_that_is_only_overloaded_stops_the_run_with_its_words(tmp_path
     with stub_engine.running("--fault", "503") as engine:
         started_s = time.monotonic()
         done = run(engine, tmp_path)
-        assert time.monotonic() - started_s < STOPPED_WITHIN_S
+        assert time.monotonic() - started_s < STOPPED_WITHIN_S * busy()
     assert done.returncode == 2
     last = done.stderr.strip().splitlines()[-1]
     assert last.startswith("gym-runtime: the engine of openai/stub has returned only errors: ")

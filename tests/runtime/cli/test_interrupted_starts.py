@@ -16,6 +16,7 @@ import pytest
 from running import runs
 from runtime.cli.started import SCRIPT
 from stubs import stub_engine
+from time_limits import busy
 
 pytestmark = [pytest.mark.slow, pytest.mark.anyio, pytest.mark.timeout(90)]
 
@@ -67,7 +68,7 @@ async def interrupted(process: subprocess.Popen[str], number: int) -> None:
     """Interrupt it; it says how to go on, and none of its processes is left."""
     family = psutil.Process(process.pid).children(recursive=True)
     process.send_signal(number)
-    with anyio.fail_after(20):
+    with anyio.fail_after(20 * busy()):
         _, said = await anyio.to_thread.run_sync(process.communicate)
         while any(runs(one) for one in family):
             await anyio.sleep(0.05)

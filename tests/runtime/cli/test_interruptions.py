@@ -26,6 +26,7 @@ from gym_runtime.system.system import running
 from gym_runtime.workers.adapter import ModelSettings
 from running import runs
 from stubs import stub_engine
+from time_limits import busy
 
 pytestmark = [pytest.mark.slow, pytest.mark.anyio, pytest.mark.timeout(90)]
 
@@ -89,7 +90,7 @@ async def test_resume_completes_an_interrupted_run_and_repeats_nothing(number: i
             os.kill(process.pid, number)
             status = await anyio.to_thread.run_sync(process.wait)
             assert status == (-number if number == signal.SIGKILL else 130)
-            with anyio.fail_after(15):
+            with anyio.fail_after(15 * busy()):
                 await gone(family)
         before = keys(tmp_path)
         assert 40 <= len(before) < ROLLOUTS
@@ -119,7 +120,7 @@ async def test_resume_uses_what_a_dead_client_left_on_the_broker(
             family = psutil.Process(process.pid).children(recursive=True)
             os.kill(process.pid, signal.SIGKILL)
             await anyio.to_thread.run_sync(process.wait)
-            with anyio.fail_after(15):
+            with anyio.fail_after(15 * busy()):
                 await gone(family)
         run = json.loads((tmp_path / "out_run.json").read_bytes())["run"]
         with started(command(engine, tmp_path, *more, "--resume", chars=chars)) as process:
@@ -251,7 +252,7 @@ async def test_collect_of_a_finished_run_onto_a_full_disk_loses_no_row(tmp_path:
         async with running(SystemSpec(pools=pools, nats=(url,))), connect(nats=url) as gym:
             await gym.driver.open_run(RunInfo(run="r", total=10))
             await gym.driver.publish(list(tasks))
-            with anyio.fail_after(30):
+            with anyio.fail_after(30 * busy()):
                 while await gym.driver.made("r") < 10:
                     await anyio.sleep(0.05)
             # All rows come within a moment; a file may have 4 KiB.
@@ -280,17 +281,19 @@ async def test_a_second_ctrl_c_ends_at_once_and_leaves_nothing_running(tmp_path:
             await anyio.sleep(0.05)
         os.kill(process.pid, signal.SIGINT)
         os.kill(process.pid, signal.SIGINT)
-        with anyio.fail_after(15):
+        with anyio.fail_after(15 * busy()):
             assert await anyio.to_thread.run_sync(process.wait) == 130
             await gone(family)
 
 
 async def test_two_runs_do_not_write_to_the_same_file(tmp_path: Path) -> None:
     with (
-        stub_engine.running("--latency-s", "0.2") as engine,
+        # However long the second takes to start, the first goes on.
+        stub_engine.running("--latency-s", "600") as engine,
         started(command(engine, tmp_path)),
     ):
-        await some_rows(tmp_path, 1)
+        while not engine.stats().in_flight:
+            await anyio.sleep(0.05)
         second = await anyio.run_process(command(engine, tmp_path, "--resume"), check=False)
     assert second.returncode == 2
     assert second.stderr.decode().count("\n") == 1

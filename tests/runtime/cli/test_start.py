@@ -16,9 +16,8 @@ from gym_runtime.cli.options import ModelOptions
 from gym_runtime.cli.start import StartOptions, plan
 from gym_runtime.environment import catalogue
 from gym_runtime.errors import UsageError
-from gym_runtime.system.private_broker import Broker
 from gym_runtime.system.spec import PoolSpec
-from ports import free_port
+from ports import free_port, restartable_broker
 from runtime.cli.in_process import ran
 from runtime.cli.started import SCRIPT, Started
 from stubs import stub_engine
@@ -143,9 +142,9 @@ def test_a_system_stays_says_what_is_ready_restarts_and_ends_cleanly(tmp_path: P
             assert b'gym_workers{gym_pool="mcqa",gym_state="serving"' in page.read()
         victim = next(int(line.split()[-1]) for line in started.lines if line.startswith("resource"))
         os.kill(victim, signal.SIGKILL)
-        noted = json.loads(started.error_line())  # as the workers log: JSON where no terminal is
-        assert noted["event"] == f"resource worker {victim} was killed by SIGKILL; it is started again"
-        assert json.loads(started.error_line())["event"].endswith("is ready, serving mcqa")
+        # As the workers log: JSON where no terminal is.
+        assert started.says(f"resource worker {victim} was killed by SIGKILL; it is started again")
+        assert started.says(end="is ready, serving mcqa")
         assert ran(tmp_path, "drain", "resource", "agent", "model", "--nats", started.url).status == 0
         said = [event(started.error_line())]
         # The workers' own logs come between.
@@ -193,7 +192,7 @@ def test_a_second_term_changes_nothing_and_a_second_interrupt_ends_at_once(tmp_p
                 time.sleep(0.01)
             for number in (signal.SIGTERM, signal.SIGTERM, signal.SIGINT):
                 started.signal(number)
-            assert event(started.error_line()) == (
+            assert started.says("stopping") == (
                 "stopping: rollouts in flight have 20 s to finish, then they go back to the queue; "
                 "a second Ctrl-C ends at once"
             )
@@ -211,7 +210,7 @@ def test_the_first_interrupt_names_what_would_be_lost_with_the_broker(tmp_path: 
         while json.loads(ran(tmp_path, "status", run, "--json", *there).out)["done"] < 3:
             pass
         started.signal(signal.SIGINT)
-        assert event(started.error_line()) == (
+        assert started.says("not stopped") == (
             f"not stopped: 3 finished rollouts are not collected (run {run}), and would go with this broker: "
             "collect them first, or let 'gym-runtime start --state-dir DIR' keep them; "
             "a second Ctrl-C ends at once"
@@ -223,7 +222,7 @@ def test_the_first_interrupt_names_what_would_be_lost_with_the_broker(tmp_path: 
 @pytest.mark.slow
 @pytest.mark.timeout(60)
 def test_workers_wait_for_a_broker_and_an_engine_and_say_so_once(tmp_path: Path) -> None:
-    broker = Broker(tmp_path / "broker")
+    broker = restartable_broker(tmp_path / "broker")
     url = broker.start()
     broker.stop()
     port = free_port()

@@ -16,6 +16,7 @@ from gym_runtime.system.spec import SystemSpec
 from gym_runtime.system.system import System, launch
 from gym_runtime.workers.adapter import ModelSettings
 from running import runs
+from time_limits import busy
 
 pytestmark = [pytest.mark.slow, pytest.mark.anyio, pytest.mark.timeout(60)]
 
@@ -60,7 +61,7 @@ async def loading(
     model = ModelSettings(provider=str(adapter), name=str(pids))
     system = launch(SystemSpec(pools=make_pools(["mcqa"], model)))
     try:
-        with anyio.fail_after(20):
+        with anyio.fail_after(20 * busy()):
             while not (pids.exists() and pids.read_text()):
                 await anyio.sleep(0.02)
         engine = psutil.Process(int(pids.read_text()))
@@ -81,6 +82,6 @@ async def test_a_worker_that_loads_its_model_ends_with_its_engine(
 ) -> None:
     async with loading(tmp_path, entering=entering) as (system, worker, engine):
         os.kill(system.pid if who == "supervisor" else worker.pid, signum)
-        with anyio.fail_after(15):
+        with anyio.fail_after(15 * busy()):
             while any(runs(process) for process in (worker, engine)):
                 await anyio.sleep(0.02)

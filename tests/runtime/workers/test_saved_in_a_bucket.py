@@ -20,6 +20,7 @@ from gym_testing.small_system import Engine, answer, function_call, rollout_spec
 from ports import free_port
 from runtime.workers.agent_worker.agents import row_of
 from runtime.workers.agent_worker.test_saved_sessions import Unlucky, done, log
+from time_limits import busy
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 ROLLOUT = "/run/x.0.0"
@@ -38,7 +39,7 @@ def server() -> Generator[tuple[str, int]]:
 async def bucket(server: tuple[str, int], monkeypatch: pytest.MonkeyPatch, request: Any) -> str:
     name = f"boxes-{abs(hash(request.node.name)) % 10**6}"
     async with ClientSession() as session:
-        with anyio.fail_after(30):
+        with anyio.fail_after(30 * busy()):
             while True:
                 try:
                     made = await session.put(f"{server[0]}/{name}", data=b"")
@@ -112,7 +113,10 @@ async def test_a_frozen_store_is_given_up_and_an_unknown_one_refused(
     parts = saved_parts.BucketParts(bucket, ROLLOUT)
     os.kill(server[1], signal.SIGSTOP)
     try:
-        with anyio.fail_after(10), pytest.raises(ResourceError, match=r"did not store|GYM_SAVED_FOLDER"):
+        with (
+            anyio.fail_after(10 * busy()),
+            pytest.raises(ResourceError, match=r"did not store|GYM_SAVED_FOLDER"),
+        ):
             await parts.put(b"one")
     finally:
         os.kill(server[1], signal.SIGCONT)

@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable
 import anyio
 import pytest
 from gym_sandbox.processes.child import Child, EndOfProcess
+from time_limits import busy
 
 pytestmark = pytest.mark.anyio
 
@@ -36,7 +37,7 @@ async def test_a_child_that_is_closed_has_ended_for_those_who_wait_for_it(name: 
     async def wait() -> None:
         found.append(await use(child, name))
 
-    with anyio.fail_after(20):
+    with anyio.fail_after(20 * busy()):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(wait)
             await anyio.wait_all_tasks_blocked()

@@ -19,6 +19,7 @@ from gym_view.metrics.metrics_server import serving
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 from prometheus_client.parser import text_string_to_metric_families
 from runtime.client.running_client import NAME, running_client
+from time_limits import busy
 
 SOME = Figures(
     counts=[
@@ -107,7 +108,7 @@ async def test_a_system_is_served_and_pushed(
         labels = {"error_type": "", "gym_environment": NAME, "gym_outcome": "completed", "gym_stage": ""}
         series = ("gym_rollouts_total", tuple(labels.items()))
         served: dict[Any, float] = {}
-        with anyio.fail_after(15):
+        with anyio.fail_after(15 * busy()):
             while served.get(series) != 7 or not any("gym.rollouts" in metrics for metrics in pushed):
                 async with session.get(url) as answer:
                     served = samples(await answer.read())

@@ -19,6 +19,7 @@ from gym_runtime.system.spec import SystemSpec
 from gym_runtime.system.system import System, launch
 from gym_runtime.workers.adapter import ModelSettings
 from running import runs
+from time_limits import busy
 
 NAME = "example_session_state_mgmt"
 
@@ -69,8 +70,8 @@ def alive(pids: set[int]) -> set[int]:
 
 
 async def gone(pids: set[int], within_s: float) -> None:
-    """Return once all of these processes have ended."""
-    with anyio.fail_after(within_s):
+    """Return once all of these processes have ended; a busy machine takes longer."""
+    with anyio.fail_after(within_s * busy()):
         while alive(pids):
             await anyio.sleep(0.02)
 
@@ -91,7 +92,7 @@ async def in_the_middle(broker: Broker, latency_s: float) -> AsyncGenerator[tupl
             lines = [msgspec.json.encode(row) for row in rows(40)]
             await gym.driver.open_run(RunInfo(run="run", total=40))
             await gym.driver.publish(expand(lines, run="run", environment=NAME))
-            with anyio.fail_after(15):
+            with anyio.fail_after(15 * busy()):
                 while (await gym.driver.bus.depth("agent-tool_loop")).in_flight < 16:
                     await anyio.sleep(0.02)
             yield system, gym
@@ -101,6 +102,6 @@ async def in_the_middle(broker: Broker, latency_s: float) -> AsyncGenerator[tupl
 
 async def draining(gym: Client) -> None:
     """Return once a worker says that it drains."""
-    with anyio.fail_after(15):
+    with anyio.fail_after(15 * busy()):
         while all(not worker.draining for worker in await gym.workers()):
             await anyio.sleep(0.05)

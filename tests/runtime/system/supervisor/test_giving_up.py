@@ -15,6 +15,7 @@ from gym_runtime.system.spec import Event, PoolSpec, SystemSpec
 from gym_runtime.system.system import running
 from gym_runtime.workers.adapter import ModelSettings
 from runtime.system.supervisor.supervised import NAME, is_empty, model, spec
+from time_limits import busy
 
 pytestmark = [pytest.mark.slow, pytest.mark.anyio, pytest.mark.timeout(60)]
 
@@ -36,7 +37,8 @@ async def test_a_worker_that_never_gets_ready_is_given_up_soon(tmp_path: Path) -
     module.write_text(CRASHING.format(crash="os._exit(7)"))
     said: list[Event] = []
     pools = (PoolSpec(kind="resource", names=(str(module),)),)
-    with anyio.fail_after(15), pytest.raises(UsageError, match="status 7; it failed 5 times to get ready"):
+    message = "status 7; it failed 5 times to get ready"
+    with anyio.fail_after(15 * busy()), pytest.raises(UsageError, match=message):
         async with running(SystemSpec(pools=pools), said.append):
             pass
     assert [event.event for event in said].count("restarted") == MAX_FALSE_STARTS - 1
@@ -65,7 +67,7 @@ async def test_a_worker_that_says_why_it_cannot_start_stops_everything_with_that
     pool: PoolSpec, message: str, temporary: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     others = make_pools([NAME], model())
-    with anyio.fail_after(15), pytest.raises(UsageError, match=message):
+    with anyio.fail_after(15 * busy()), pytest.raises(UsageError, match=message):
         async with running(SystemSpec(pools=(*others, pool))):
             pass
     assert is_empty(temporary)
@@ -118,7 +120,7 @@ async def test_a_module_that_lacks_what_it_is_for_is_one_line_at_once(
     settings = ModelSettings(provider=str(module), name="x") if kind == "model" else None
     pool = PoolSpec(kind=kind, names=("policy" if settings else str(module),), model=settings)
     said: list[Event] = []
-    with anyio.fail_after(15), pytest.raises(UsageError, match=message) as caught:
+    with anyio.fail_after(15 * busy()), pytest.raises(UsageError, match=message) as caught:
         async with running(SystemSpec(pools=(pool,)), said.append):
             pass
     assert "\n" not in str(caught.value)
@@ -129,7 +131,7 @@ async def test_a_module_that_lacks_what_it_is_for_is_one_line_at_once(
 async def test_a_broker_that_is_not_there_is_one_line_within_seconds(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
-    with anyio.fail_after(15), pytest.raises(UsageError) as raised:
+    with anyio.fail_after(15 * busy()), pytest.raises(UsageError) as raised:
         async with running(spec(nats=("nats://127.0.0.1:1",))):
             pass
     assert "127.0.0.1:1" in raised.value.message

@@ -14,6 +14,7 @@ from gym_runtime.system.private_broker import Broker
 from gym_runtime.system.spec import HEALTH_DIR
 from gym_runtime.system.system import launch, running
 from runtime.system.supervisor.supervised import pid_of, spec
+from time_limits import busy
 
 pytestmark = [pytest.mark.slow, pytest.mark.anyio, pytest.mark.timeout(60)]
 
@@ -31,10 +32,10 @@ async def test_each_worker_that_serves_has_a_file(
         assert shown(folder) == {event.pid for event in system.workers.values()}
         killed = pid_of(system, "agent")
         os.kill(killed, signal.SIGKILL)
-        with anyio.fail_after(15):
+        with anyio.fail_after(15 * busy()):
             await system.until("restarted")
         assert killed not in shown(folder)
-        with anyio.fail_after(15):
+        with anyio.fail_after(15 * busy()):
             await system.until("ready")
         assert shown(folder) == {event.pid for event in system.workers.values()}
     assert shown(folder) == set()
@@ -49,7 +50,7 @@ async def test_a_loop_that_hangs_lets_its_file_grow_old(
     async with watchdogs.shown_as_serving():
         os.utime(file, (0, 0))
         assert file.stat().st_mtime == 0  # the loop has not turned since
-        with anyio.fail_after(10):
+        with anyio.fail_after(10 * busy()):
             while file.stat().st_mtime == 0:
                 await anyio.sleep(0.01)
     assert not file.exists()

@@ -75,7 +75,8 @@ async def test_when_the_supervisor_is_killed_while_draining_everything_ends_with
         pids = processes_of(system)
         os.kill(system.pid, signal.SIGTERM)
         await draining(gym)
-        assert alive(pids) == pids
+        # A worker may have asked something in a child, which has ended.
+        assert {system.pid, *(event.pid for event in system.workers.values())} <= alive(pids)
         os.kill(system.pid, signal.SIGKILL)
         await gone(pids - {system.pid}, within_s=8)
 

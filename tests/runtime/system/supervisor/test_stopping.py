@@ -6,6 +6,7 @@ import getpass
 import os
 import signal
 import socket
+from contextlib import suppress
 from pathlib import Path
 
 import anyio
@@ -30,27 +31,40 @@ from runtime.system.supervisor.supervised import (
     spec,
     works,
 )
+from time_limits import busy
 
 pytestmark = [pytest.mark.slow, pytest.mark.anyio, pytest.mark.timeout(60)]
 
 
+async def finished_what_was_in_flight(gym: Client) -> None:
+    """Of the 40 rollouts `in_the_middle`; a few may have ended, and others begun, before the signal came."""
+    done = len(await gym.driver.bus.counts("rollout.run.>"))
+    assert 16 <= done < 40
+    assert (await gym.driver.bus.depth("agent-tool_loop")).waiting == 40 - done
+
+
+async def begun(gym: Client) -> int:
+    """The rollouts that are in flight or have ended."""
+    in_flight = (await gym.driver.bus.depth("agent-tool_loop")).in_flight
+    return in_flight + len(await gym.driver.bus.counts("rollout.run.>"))
+
+
 async def test_draining_finishes_what_is_in_flight_and_leaves_the_rest_on_the_queue(broker: Broker) -> None:
     async with in_the_middle(broker, latency_s=1.0) as (system, gym):
-        with anyio.fail_after(15):
+        with anyio.fail_after(15 * busy()):
             await system.stop()
-        assert len(await gym.driver.bus.counts("rollout.run.>")) == 16
-        assert (await gym.driver.bus.depth("agent-tool_loop")).waiting == 24
+        await finished_what_was_in_flight(gym)
         assert await gym.workers() == []
 
 
 async def test_stopping_without_patience_gives_everything_back_at_once(broker: Broker) -> None:
     async with in_the_middle(broker, latency_s=600) as (system, gym):
-        with anyio.fail_after(15):
+        with anyio.fail_after(15 * busy()):
             await system.stop(drain=False)
         assert await gym.driver.bus.counts("rollout.run.>") == {}
         assert await gym.workers() == []
         async with running(spec(nats=(broker.url,))):
-            with anyio.fail_after(15):
+            with anyio.fail_after(15 * busy()):
                 assert len([record async for record in gym.collect("run")]) == 40
 
 
@@ -58,21 +72,21 @@ async def test_stopping_without_patience_gives_everything_back_at_once(broker: B
 async def test_a_signal_to_the_supervisor_drains(broker: Broker, number: signal.Signals) -> None:
     async with in_the_middle(broker, latency_s=1.0) as (system, gym):
         os.kill(system.pid, number)
-        with anyio.fail_after(15):
+        with anyio.fail_after(15 * busy()):
             await system.until("stopped")
-        assert len(await gym.driver.bus.counts("rollout.run.>")) == 16
+        await finished_what_was_in_flight(gym)
 
 
 async def test_a_signal_to_every_process_drains_however_often_it_comes(broker: Broker) -> None:
     async with in_the_middle(broker, latency_s=1.0) as (system, gym):
         pids = sorted(processes_of(system) - {system.pid})
         for pid in (*pids, system.pid, *pids):
-            os.kill(pid, signal.SIGTERM)
-        with anyio.fail_after(15):
+            with suppress(ProcessLookupError):  # what a worker asks in a child is answered
+                os.kill(pid, signal.SIGTERM)
+        with anyio.fail_after(15 * busy()):
             await system.until("stopped")
         # Their second turns asked a model and an environment that had been signalled too.
-        assert len(await gym.driver.bus.counts("rollout.run.>")) == 16
-        assert (await gym.driver.bus.depth("agent-tool_loop")).waiting == 24
+        await finished_what_was_in_flight(gym)
 
 
 async def test_a_signal_to_every_process_and_the_broker_loses_no_result(tmp_path: Path) -> None:
@@ -85,12 +99,13 @@ async def test_a_signal_to_every_process_and_the_broker_loses_no_result(tmp_path
             await gym.driver.publish(
                 expand([msgspec.json.encode(row) for row in rows(10)], run="run", environment=NAME)
             )
-            with anyio.fail_after(15):
-                while (await gym.driver.bus.depth("agent-tool_loop")).in_flight < 10:
+            with anyio.fail_after(15 * busy()):
+                while await begun(gym) < 10:
                     await anyio.sleep(0.02)
         for pid in processes_of(system):
-            os.kill(pid, signal.SIGTERM)
-        with anyio.fail_after(20):
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGTERM)
+        with anyio.fail_after(20 * busy()):
             await system.until("stopped")
     finally:
         system.kill()
@@ -113,11 +128,11 @@ async def test_what_takes_longer_than_the_limit_goes_back_within_the_grace_of_pl
             await gym.driver.publish(
                 expand([msgspec.json.encode(row) for row in rows(5)], run="run", environment=NAME)
             )
-            with anyio.fail_after(15):
+            with anyio.fail_after(15 * busy()):
                 while await busiest(gym, "model") < 5:
                     await anyio.sleep(0.05)
             os.kill(system.pid, signal.SIGTERM)
-            with anyio.fail_after(1.0 + 4.0):
+            with anyio.fail_after((1.0 + 4.0) * busy()):
                 await system.until("stopped")
             assert await gym.workers() == []
             assert (await gym.driver.bus.depth("agent-tool_loop")).in_flight + (
@@ -135,14 +150,14 @@ async def test_workers_that_are_asked_to_leave_are_not_replaced_and_the_last_one
         first, second = (event.worker for event in system.workers.values() if event.kind == "agent")
         asked = await gym.drain(first)
         assert [(worker.worker, answer.in_flight) for worker, answer in asked] == [(first, 0)]
-        with anyio.fail_after(15):
+        with anyio.fail_after(15 * busy()):
             assert (await system.until("drained", said.append)).worker == first
         await works(system)
         assert {record.worker for record in await gym.workers() if record.kind == "agent"} == {second}
         with pytest.raises(UsageError, match="worker, pool or host 'agnet'; did you mean 'agent'"):
             await gym.drain("agnet")
         await gym.drain(socket.gethostname())
-        with anyio.fail_after(15):
+        with anyio.fail_after(15 * busy()):
             await system.until("stopped", said.append)
     assert "restarted" not in [event.event for event in said]
 
@@ -151,7 +166,7 @@ async def test_a_signal_to_one_worker_has_it_leave(broker: Broker) -> None:
     async with running(spec(nats=(broker.url,), workers=2)) as system:
         pid = pid_of(system, "resource")
         os.kill(pid, signal.SIGTERM)
-        with anyio.fail_after(15):
+        with anyio.fail_after(15 * busy()):
             assert (await system.until("drained")).pid == pid
         await works(system)
 
@@ -166,15 +181,15 @@ async def test_what_a_killed_agent_has_left_at_a_worker_does_not_delay_the_end(
 ) -> None:
     # A resource worker holds sessions from the first answer on, a model worker calls at once.
     async with in_the_middle(broker, latency_s=3 if kind == "resource" else 600) as (system, gym):
-        with anyio.fail_after(20):
+        with anyio.fail_after(20 * busy()):
             while await busiest(gym, kind) < 16:
                 await anyio.sleep(0.05)
         os.kill(pid_of(system, "agent"), signal.SIGKILL)
-        with anyio.fail_after(15):
+        with anyio.fail_after(15 * busy()):
             await system.until("restarted")
             await system.until("ready")
             await gym.cancel("run")
-        with anyio.fail_after(15):
+        with anyio.fail_after(15 * busy()):
             await system.stop()
 
 
@@ -195,11 +210,11 @@ async def test_the_log_says_who_asked_to_drain_and_who_cancelled(
     me = f"{getpass.getuser()}@{socket.gethostname()}"
     async with in_the_middle(broker, latency_s=600) as (system, gym):
         await gym.cancel("run", 3)
-        with anyio.fail_after(15):
+        with anyio.fail_after(15 * busy()):
             while len(await gym.driver.bus.counts("rollout.run.>")) < 1:
                 await anyio.sleep(0.02)
         await gym.drain("resource")
-        with anyio.fail_after(15):
+        with anyio.fail_after(15 * busy()):
             await system.until("drained")
     lines = capfd.readouterr().err.splitlines()
     (cancelled,) = (line for line in lines if "rollouts are cancelled" in line)

@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 from collections import Counter
+from contextlib import suppress
 from pathlib import Path
 
 import anyio
@@ -20,7 +21,6 @@ from gym_runtime.system.system import launch, running
 from gym_runtime.workers.adapter import ModelSettings
 from runtime.system.supervisor.supervised import (
     NAME,
-    alive,
     gone,
     is_empty,
     pid_of,
@@ -33,6 +33,7 @@ from runtime.system.supervisor.supervised import (
     model as hosted_model,
 )
 from stubs import stub_engine
+from time_limits import busy
 
 pytestmark = [pytest.mark.slow, pytest.mark.anyio, pytest.mark.timeout(60)]
 
@@ -51,7 +52,7 @@ async def test_it_says_where_the_broker_is_and_who_is_ready_and_leaves_nothing_b
         assert kinds == {"agent": 2, "resource": 2, "model": 2}
         assert not is_empty(temporary)
         await works(system)
-    assert not alive(pids)
+    await gone(pids, within_s=5)  # what a worker has asked in a child may end a moment later
     assert is_empty(temporary)
 
 
@@ -70,16 +71,19 @@ async def test_ps_tells_the_processes_apart() -> None:
 @pytest.mark.skipif(sys.platform != "linux", reason="the policy is Linux's")
 async def test_workers_and_the_broker_take_turns_and_an_engine_in_a_worker_does_not() -> None:
     def policies(*pids: int) -> set[int]:
-        return {os.sched_getscheduler(task.id) for pid in pids for task in psutil.Process(pid).threads()}
+        found: set[int] = set()
+        for thread in (task.id for pid in pids for task in psutil.Process(pid).threads()):
+            with suppress(ProcessLookupError):  # it has ended meanwhile
+                found.add(os.sched_getscheduler(thread))
+        return found
 
     with stub_engine.running() as engine:
         asking = ModelSettings(provider="openai", name="stub", urls=(engine.url,))
         for model, expected in ((asking, os.SCHED_BATCH), (hosted_model(), os.SCHED_OTHER)):
             pools = make_pools([NAME], model, workers=1, concurrency=16)
             async with running(SystemSpec(pools=pools)) as system:
-                (broker,) = (p for p in processes_of(system) if psutil.Process(p).name() == "nats-server")
                 agent, resource = pid_of(system, "agent"), pid_of(system, "resource")
-                assert policies(broker, agent, resource) == {os.SCHED_BATCH}
+                assert policies(system.broker_pid, agent, resource) == {os.SCHED_BATCH}
                 assert policies(pid_of(system, "model")) == {expected}
                 assert policies(system.pid) == {os.sched_getscheduler(0)} == {os.SCHED_OTHER}
 
@@ -109,7 +113,7 @@ async def test_an_owner_who_does_not_listen_holds_nothing_up() -> None:
         fcntl.fcntl(system._process.stdout, fcntl.F_SETPIPE_SZ, 4096)  # pyright: ignore[reportPrivateUsage]
         broker = await system.until("broker")
         async with connect(nats=broker.url) as gym:
-            with anyio.fail_after(40):
+            with anyio.fail_after(40 * busy()):
                 while len(await gym.workers()) < 60:
                     await anyio.sleep(0.1)
         os.kill(system.pid, signal.SIGTERM)
@@ -123,7 +127,7 @@ async def test_a_worker_that_is_killed_is_started_again_and_works(kind: str) -> 
     async with running(spec()) as system:
         pid = pid_of(system, kind)
         os.kill(pid, signal.SIGKILL)
-        with anyio.fail_after(15):
+        with anyio.fail_after(15 * busy()):
             restarted = await system.until("restarted")
             ready = await system.until("ready")
         assert (restarted.kind, restarted.pid) == (kind, pid)
@@ -140,9 +144,9 @@ async def test_the_broker_is_started_again_where_it_was_with_what_it_had() -> No
         records = gym.rollouts(rows(200), environment=NAME)
         await anext(records)
         os.kill(pid, signal.SIGKILL)
-        with anyio.fail_after(15):
+        with anyio.fail_after(15 * busy()):
             restarted = await system.until("restarted")
         assert (restarted.kind, restarted.reason) == ("broker", "the broker died")
         assert system.broker_pid not in (0, pid)
-        with anyio.fail_after(30):
+        with anyio.fail_after(30 * busy()):
             assert len([record async for record in records]) == 199
