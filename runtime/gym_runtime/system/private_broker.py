@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import fcntl
 import http.client
 import os
 import secrets
@@ -104,6 +105,9 @@ BROKER_START_S = 10.0
 """How long the private broker may take to start."""
 BROKER_STOP_S = 5.0
 """How long it may take to end after SIGTERM, until it is killed."""
+BROKER_FREE_S = 10.0
+"""How long it waits for the end of another run's broker in the same directory: that of a command which was
+killed ends seconds later."""
 BROKER_POLL_S = 0.001
 """How often its files are looked at while it starts."""
 
@@ -155,6 +159,7 @@ class Broker:
         self._ports = self._dir / "ports"
         self._password = secrets.token_urlsafe(24)
         self._process: subprocess.Popen[bytes] | None = None
+        self._lock: int | None = None
         # -1: the broker chooses one, which a restart then keeps, because clients know the URL.
         self._port = -1
         self.url = ""
@@ -171,7 +176,7 @@ class Broker:
         """Start it without waiting for it; `start` waits.
 
         Raises:
-            BrokerError: it is not installed, or cannot use its directory.
+            BrokerError: it is not installed, or cannot use its directory, or another broker uses it.
         """
         binary = find_binary()
         try:
@@ -180,6 +185,7 @@ class Broker:
             raise BrokerError(
                 f"the broker cannot use the directory {self._dir}: {error.strerror or error}"
             ) from error
+        assert self._lock is not None
         self._process = subprocess.Popen(
             [binary, "-c", str(self._config), "-l", str(self._log), "--ports_file_dir", str(self._ports)],
             # The environment comes last, so that it wins.
@@ -187,6 +193,8 @@ class Broker:
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
+            # The directory stays locked as long as the broker lives, also after its supervisor.
+            pass_fds=(self._lock,),
             start_new_session=True,
             preexec_fn=_as_part_of_a_system() if sys.platform == "linux" else None,
         )
@@ -227,6 +235,12 @@ class Broker:
 
     def stop(self) -> None:
         """End it with SIGTERM, and after `BROKER_STOP_S` with SIGKILL. Does nothing when it does not run."""
+        self._end()
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+    def _end(self) -> None:
         process = self._process
         if process is None or process.poll() is not None:
             return
@@ -245,6 +259,8 @@ class Broker:
             directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         # Also where the directory was there before: it holds the password and what models wrote.
         self._dir.chmod(0o700)
+        if self._lock is None:
+            self._lock = self._take()
         # An old file of the same process id would be read in place of the new one.
         for stale in self._ports.glob("*.ports"):
             stale.unlink(missing_ok=True)
@@ -262,6 +278,26 @@ class Broker:
         descriptor = os.open(self._config, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         with os.fdopen(descriptor, "w") as file:
             file.write(text)
+
+    def _take(self) -> int:
+        """Lock the directory: two brokers would write the same streams."""
+        lock = os.open(self._dir / ".lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+        give_up = time.monotonic() + BROKER_FREE_S
+        while True:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                if time.monotonic() > give_up:
+                    os.close(lock)
+                    raise BrokerError(
+                        f"another run's broker uses the directory {self._dir}: wait for the end of that run, "
+                        "or give another --state-dir"
+                    ) from None
+                time.sleep(10 * BROKER_POLL_S)
+            except OSError:  # a file system of a network may know no locks
+                return lock
+            else:
+                return lock
 
     def _wait_for_ports(self) -> _Ports:
         process = self._process

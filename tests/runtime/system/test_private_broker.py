@@ -140,6 +140,27 @@ def test_another_supervisor_finds_the_content(broker: Broker, tmp_path: Path) ->
         successor.stop()
 
 
+def test_two_brokers_do_not_share_a_directory(
+    broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(broker_module, "BROKER_FREE_S", 0.1)
+    second = Broker(tmp_path / "state")
+    with pytest.raises(BrokerError, match=r"another run's broker uses the directory .* --state-dir"):
+        second.start()
+    # The first one's supervisor is gone, and its broker still writes.
+    assert broker._lock is not None
+    os.close(broker._lock)
+    broker._lock = None
+    with pytest.raises(BrokerError, match="another run's broker"):
+        second.start()
+    monkeypatch.setattr(broker_module, "BROKER_FREE_S", 30.0)
+    os.kill(broker.pid, signal.SIGTERM)
+    try:
+        second.start()
+    finally:
+        second.stop()
+
+
 def test_it_dies_with_its_supervisor(tmp_path: Path) -> None:
     program = (
         "import sys, pathlib; from gym_runtime.system.private_broker import Broker\n"
