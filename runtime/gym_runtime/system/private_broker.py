@@ -159,7 +159,6 @@ class Broker:
         self._ports = self._dir / "ports"
         self._password = secrets.token_urlsafe(24)
         self._process: subprocess.Popen[bytes] | None = None
-        self._lock: int | None = None
         # -1: the broker chooses one, which a restart then keeps, because clients know the URL.
         self._port = -1
         self.url = ""
@@ -180,24 +179,24 @@ class Broker:
         """
         binary = find_binary()
         try:
-            self._prepare()
+            lock = self._prepare()
         except OSError as error:
             raise BrokerError(
                 f"the broker cannot use the directory {self._dir}: {error.strerror or error}"
             ) from error
-        assert self._lock is not None
-        self._process = subprocess.Popen(
-            [binary, "-c", str(self._config), "-l", str(self._log), "--ports_file_dir", str(self._ports)],
-            # The environment comes last, so that it wins.
-            env={"GOGC": GARBAGE_PERCENT, "GOMAXPROCS": str(threads(os.cpu_count() or 1)), **os.environ},
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            # The directory stays locked as long as the broker lives, also after its supervisor.
-            pass_fds=(self._lock,),
-            start_new_session=True,
-            preexec_fn=_as_part_of_a_system() if sys.platform == "linux" else None,
-        )
+        # Only the broker keeps the lock, for as long as it lives: not this process, nor those that it forks.
+        with os.fdopen(lock):
+            self._process = subprocess.Popen(
+                [binary, "-c", str(self._config), "-l", str(self._log), "--ports_file_dir", str(self._ports)],
+                # The environment comes last, so that it wins.
+                env={"GOGC": GARBAGE_PERCENT, "GOMAXPROCS": str(threads(os.cpu_count() or 1)), **os.environ},
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                pass_fds=(lock,),
+                start_new_session=True,
+                preexec_fn=_as_part_of_a_system() if sys.platform == "linux" else None,
+            )
 
     def start(self) -> str:
         """Start it, unless `begin` did, and return its URL when it accepts connections.
@@ -235,12 +234,6 @@ class Broker:
 
     def stop(self) -> None:
         """End it with SIGTERM, and after `BROKER_STOP_S` with SIGKILL. Does nothing when it does not run."""
-        self._end()
-        if self._lock is not None:
-            os.close(self._lock)
-            self._lock = None
-
-    def _end(self) -> None:
         process = self._process
         if process is None or process.poll() is not None:
             return
@@ -254,13 +247,13 @@ class Broker:
             process.kill()
             process.wait()
 
-    def _prepare(self) -> None:
+    def _prepare(self) -> int:
+        """Write its configuration; the lock on its directory."""
         for directory in (self._dir, self._ports):
             directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         # Also where the directory was there before: it holds the password and what models wrote.
         self._dir.chmod(0o700)
-        if self._lock is None:
-            self._lock = self._take()
+        lock = self._take()
         # An old file of the same process id would be read in place of the new one.
         for stale in self._ports.glob("*.ports"):
             stale.unlink(missing_ok=True)
@@ -278,6 +271,7 @@ class Broker:
         descriptor = os.open(self._config, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         with os.fdopen(descriptor, "w") as file:
             file.write(text)
+        return lock
 
     def _take(self) -> int:
         """Lock the directory: two brokers would write the same streams."""

@@ -14,6 +14,7 @@ from gym_models.wire.engine import Engine
 from gym_runtime.errors import (
     DeadlineExceeded,
     GymError,
+    ModelLimited,
     ModelRefused,
     ModelUnavailable,
 )
@@ -40,7 +41,7 @@ async def until(stub: StubEngine, **wanted: int) -> None:
     [
         ("401", ModelRefused, "401"),
         ("404", ModelRefused, "does not exist"),
-        ("429", ModelUnavailable, "Rate limit"),
+        ("429", ModelLimited, "Rate limit"),
         ("quota", ModelRefused, "quota"),
         ("500", ModelUnavailable, "500"),
         ("503", ModelUnavailable, "overloaded"),

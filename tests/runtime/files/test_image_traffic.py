@@ -92,7 +92,7 @@ async def played(
         await tap.flush()
         row = {"responses_create_params": {"input": "look", "tools": tools}}
         (record,) = [one async for one in gym.rollouts([row], environment=name)]
-        await tap.close()
+        await tap.drain()  # what is still on its way to it counts, too
     assert (record.outcome, record.turns) == (Completed(), turns + 1)
     return record, ways
 
