@@ -111,9 +111,7 @@ def pytest_sessionstart() -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """What takes long is left out unless it is asked for; what can be divided best is last."""
-    # Tests that each may run in another process: so all processes end at about the same time.
-    items.sort(key=lambda item: item.nodeid.startswith(ALONE[-1]))
+    """What takes long is left out unless it is asked for."""
     for item in items:
         if item.nodeid.startswith(LONG) and item.get_closest_marker("slow"):
             item.add_marker("long")
