@@ -35,10 +35,14 @@ ROW = {
 
 
 class Engine:
-    """Answers with a tool call until the tool was called often enough, then with a message."""
+    """Answers with a tool call until the tool was called often enough, then with a message.
+
+    From `LOST_AT` on it waits until the workers are lost, however long a test takes to find them.
+    """
 
     def __init__(self) -> None:
         self.asked = 0
+        self.lost = anyio.Event()
         self.url = ""
         self.changed = anyio.Event()
 
@@ -47,6 +51,8 @@ class Engine:
         self.changed.set()
         self.changed = anyio.Event()
         await anyio.sleep(0.1)
+        if self.asked >= LOST_AT:
+            await self.lost.wait()
         body = await request.json()
         calls = sum(item.get("type") == "function_call_output" for item in body["input"])
         item: dict[str, object] = {
@@ -114,6 +120,7 @@ async def rollout(
                 await counting.until(LOST_AT)
                 for pid in pids:
                     os.kill(pid, signal.SIGSTOP if frozen else signal.SIGKILL)
+                counting.lost.set()
                 if frozen:
                     await anyio.sleep(9)
                     for pid in pids:
