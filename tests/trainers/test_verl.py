@@ -7,6 +7,7 @@ verl/bin/pytest tests/trainers/test_verl.py
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import json
 import os
@@ -153,6 +154,7 @@ async def test_the_loops_of_a_worker_share_a_connection(system: SyncClient) -> N
 
 
 async def test_an_engine_leaves_the_system_with_its_worker(system: SyncClient) -> None:
+    before = asyncio.all_tasks()
     servers = Servers()
     made = loop(servers)
     params = {"temperature": 0.9, "top_p": 1.0}
@@ -168,6 +170,9 @@ async def test_an_engine_leaves_the_system_with_its_worker(system: SyncClient) -
     gc.collect()
     with anyio.fail_after(15):
         while pool in await to_thread.run_sync(pools):
+            await anyio.sleep(0.01)
+        # Its tasks end a moment later; the loop must not end in between.
+        while asyncio.all_tasks() - before:
             await anyio.sleep(0.01)
     assert len(verl._engines) == 0
 
