@@ -56,8 +56,8 @@ NO_STREAM = 10059
 NOT_CLUSTERED = 10074
 NO_PEERS = {10005, NOT_CLUSTERED}
 NO_MESSAGE = 10037
-NO_LEADER = 10008
-"""A cluster elects a leader; the answer is soon another."""
+PASSING = {10008, 10118, 10119}
+"""A cluster elects a leader, or a stream or a consumer is offline; the answer is soon another."""
 JETSTREAM_OFF = {10039, 10076}
 UNAVAILABLE = 503
 NO_JETSTREAM = (
@@ -293,8 +293,8 @@ class Streams:
         expected: int = 0,
         patience_s: float | None = None,
     ) -> Answer:
-        """A request to JetStream's management interface; it is repeated while a cluster elects a
-        leader, and a delete while the disk is full.
+        """A request to JetStream's management interface; it is repeated while the answer may soon be
+        another (`PASSING`), and a delete while the disk is full.
 
         Args:
             failed: the beginning of the error's message.
@@ -313,7 +313,7 @@ class Streams:
             said = found.error.description
             # A broker that lost its directory, or a first client, has the stream in a moment.
             lacking = found.err_code == NO_STREAM and verb.startswith("CONSUMER.CREATE")
-            passes = lacking or found.err_code == NO_LEADER
+            passes = lacking or found.err_code in PASSING
             # Nothing hurries with a delete; a run must not end for it while its broker gets space.
             passes = passes or (verb.startswith("STREAM.PURGE") and _is_full(said))
             if not passes or time.monotonic() > give_up_s:

@@ -38,6 +38,7 @@ import msgspec
 from gym_sandbox.processes import priority
 
 from gym_runtime.errors import UNREADABLE, BrokerError
+from gym_runtime.own_files import open_own
 
 STORE_LOOK_ANSWER_S = 1.0
 """How long a broker may take to answer whether it stores: on the same machine it takes a millisecond."""
@@ -275,7 +276,7 @@ class Broker:
 
     def _take(self) -> int:
         """Lock the directory: two brokers would write the same streams."""
-        lock = os.open(self._dir / ".lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+        lock = open_own(self._dir / ".lock", os.O_RDWR | os.O_CREAT, 0o600)
         give_up = time.monotonic() + BROKER_FREE_S
         while True:
             try:

@@ -9,17 +9,17 @@ import signal
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import AsyncGenerator, Iterator
 from pathlib import Path
 
 import anyio
 import psutil
 import pytest
 from anyio.streams.text import TextReceiveStream
-from gym_runtime import connect
+from gym_runtime import Client, connect
 from gym_runtime.client import RunInfo, make_pools
 from gym_runtime.files.rows import expand
-from gym_runtime.messages.rollout_spec import LONG_ROW_BYTES
+from gym_runtime.messages.rollout_spec import LONG_ROW_BYTES, RolloutSpec
 from gym_runtime.system.private_broker import Broker
 from gym_runtime.system.spec import SystemSpec
 from gym_runtime.system.system import running
@@ -162,35 +162,43 @@ async def test_a_resumed_run_waits_for_its_broker_to_come_back(broker: Broker, t
     assert len(keys(tmp_path)) == ROLLOUTS
 
 
-async def test_collect_writes_at_once_and_goes_on_with_its_file(tmp_path: Path) -> None:
-    model = ModelSettings(provider="scripted", name="message")
-    pools = make_pools(["example_session_state_mgmt"], model, concurrency=8)
+@contextlib.asynccontextmanager
+async def collecting(folder: Path) -> AsyncGenerator[tuple[Client, list[RolloutSpec], list[str]]]:
+    """A client, the tasks of an open run of ten, and the command that collects it."""
+    pools = make_pools(
+        ["example_session_state_mgmt"], ModelSettings(provider="scripted", name="message"), concurrency=8
+    )
     lines = [ROW % (number, b"", number) for number in range(10)]
     tasks = list(expand(lines, run="r", environment="example_session_state_mgmt"))
-    broker = Broker(tmp_path / "state")
+    broker = Broker(folder / "state")
     url = broker.start()
     collect = [sys.executable, "-m", "gym_runtime.cli.main", "collect", "r"]
-    collect += ["-o", str(tmp_path / "out.jsonl"), "--nats", url]
+    collect += ["-o", str(folder / "out.jsonl"), "--nats", url]
     try:
         async with running(SystemSpec(pools=pools, nats=(url,))), connect(nats=url) as gym:
             await gym.driver.open_run(RunInfo(run="r", total=10))
-            await gym.driver.publish(tasks[:9])
-            with started(collect, subprocess.PIPE) as process:
-                # The last one does not come: nothing but time brings the others to the disk.
-                await some_rows(tmp_path, 9)
-                process.send_signal(signal.SIGTERM)
-                said, _ = await anyio.to_thread.run_sync(process.communicate)
-                assert process.returncode == 130
-            assert b"9 completed; 1 of 10 not collected" in said
-            assert b"fetched in" in said
-            assert b"(of 9 of 9 tasks with a result so far)" in said
-            await gym.driver.publish(tasks[9:])
-            with started(collect) as process:
-                assert await anyio.to_thread.run_sync(process.wait) == 0
-            assert (await gym.run("r")).state == "finished"
-        assert sorted(keys(tmp_path).items()) == [((number, 0), 1) for number in range(10)]
+            yield gym, tasks, collect
     finally:
         broker.stop()
+
+
+async def test_collect_writes_at_once_and_goes_on_with_its_file(tmp_path: Path) -> None:
+    async with collecting(tmp_path) as (gym, tasks, collect):
+        await gym.driver.publish(tasks[:9])
+        with started(collect, subprocess.PIPE) as process:
+            # The last one does not come: nothing but time brings the others to the disk.
+            await some_rows(tmp_path, 9)
+            process.send_signal(signal.SIGTERM)
+            said, _ = await anyio.to_thread.run_sync(process.communicate)
+            assert process.returncode == 130
+        assert b"9 completed; 1 of 10 not collected" in said
+        assert b"fetched in" in said
+        assert b"(of 9 of 9 tasks with a result so far)" in said
+        await gym.driver.publish(tasks[9:])
+        with started(collect) as process:
+            assert await anyio.to_thread.run_sync(process.wait) == 0
+        assert (await gym.run("r")).state == "finished"
+    assert sorted(keys(tmp_path).items()) == [((number, 0), 1) for number in range(10)]
 
 
 async def test_a_publish_that_is_terminated_leaves_no_part_of_a_run(tmp_path: Path) -> None:
@@ -212,60 +220,35 @@ async def test_a_publish_that_is_terminated_leaves_no_part_of_a_run(tmp_path: Pa
 
 
 async def test_collect_says_that_the_rest_will_not_come_after_a_killed_publish(tmp_path: Path) -> None:
-    model = ModelSettings(provider="scripted", name="message")
-    pools = make_pools(["example_session_state_mgmt"], model, concurrency=8)
-    lines = [ROW % (number, b"", number) for number in range(9)]
-    tasks = list(expand(lines, run="r", environment="example_session_state_mgmt"))
-    broker = Broker(tmp_path / "state")
-    url = broker.start()
-    collect = [sys.executable, "-m", "gym_runtime.cli.main", "collect", "r"]
-    collect += ["-o", str(tmp_path / "out.jsonl"), "--nats", url]
-    try:
-        async with running(SystemSpec(pools=pools, nats=(url,))), connect(nats=url) as gym:
-            await gym.driver.open_run(RunInfo(run="r", total=10))
-            await gym.driver.publish(tasks)
-            async with await anyio.open_process(collect, stdout=subprocess.DEVNULL) as process:
-                assert process.stderr is not None
-                async for said in TextReceiveStream(process.stderr):
-                    if "1 of 10 rollouts will not come: 'publish' was killed" in said:
-                        await gym.cancel("r")
-                        break
-                assert await process.wait() == 0
-        assert len(keys(tmp_path)) == 9
-    finally:
-        broker.stop()
+    async with collecting(tmp_path) as (gym, tasks, collect):
+        await gym.driver.publish(tasks[:9])
+        said = ""
+        async with await anyio.open_process(collect, stdout=subprocess.DEVNULL) as process:
+            assert process.stderr is not None
+            async for text in TextReceiveStream(process.stderr):
+                said += text
+                if "1 of 10 rollouts will not come: 'publish' was killed" in said:
+                    await gym.cancel("r")
+                    break
+            assert await process.wait() == 0, said
+    assert len(keys(tmp_path)) == 9
 
 
 async def test_collect_of_a_finished_run_onto_a_full_disk_loses_no_row(tmp_path: Path) -> None:
-    model = ModelSettings(provider="scripted", name="message")
-    pools = make_pools(["example_session_state_mgmt"], model, concurrency=8)
-    tasks = expand(
-        [ROW % (number, b"", number) for number in range(10)],
-        run="r",
-        environment="example_session_state_mgmt",
-    )
-    broker = Broker(tmp_path / "state")
-    url = broker.start()
-    collect = [sys.executable, "-m", "gym_runtime.cli.main", "collect", "r"]
-    collect += ["-o", str(tmp_path / "out.jsonl"), "--nats", url]
-    try:
-        async with running(SystemSpec(pools=pools, nats=(url,))), connect(nats=url) as gym:
-            await gym.driver.open_run(RunInfo(run="r", total=10))
-            await gym.driver.publish(list(tasks))
-            with anyio.fail_after(30 * busy()):
-                while await gym.driver.made("r") < 10:
-                    await anyio.sleep(0.05)
-            # All rows come within a moment; a file may have 4 KiB.
-            full = ["bash", "-c", 'ulimit -f 4; exec "$@"', "bash", *collect]
-            ran = await anyio.run_process(full, check=False)
-            assert ran.returncode == 2
-            assert b"disk full at " in ran.stderr
-            assert (await gym.run("r")).state == "active"
-            assert (await anyio.run_process(collect)).returncode == 0
-            assert (await gym.run("r")).state == "finished"
-        assert sorted(keys(tmp_path).items()) == [((number, 0), 1) for number in range(10)]
-    finally:
-        broker.stop()
+    async with collecting(tmp_path) as (gym, tasks, collect):
+        await gym.driver.publish(tasks)
+        with anyio.fail_after(30 * busy()):
+            while await gym.driver.made("r") < 10:
+                await anyio.sleep(0.05)
+        # All rows come within a moment; a file may have 4 KiB.
+        full = ["bash", "-c", 'ulimit -f 4; exec "$@"', "bash", *collect]
+        ran = await anyio.run_process(full, check=False)
+        assert ran.returncode == 2
+        assert b"disk full at " in ran.stderr
+        assert (await gym.run("r")).state == "active"
+        assert (await anyio.run_process(collect)).returncode == 0
+        assert (await gym.run("r")).state == "finished"
+    assert sorted(keys(tmp_path).items()) == [((number, 0), 1) for number in range(10)]
 
 
 async def test_a_second_ctrl_c_ends_at_once_and_leaves_nothing_running(tmp_path: Path) -> None:
