@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 from collections.abc import AsyncIterator
@@ -11,8 +10,9 @@ from pathlib import Path
 import anyio
 import pytest
 from gym_runtime.environment import catalogue
-from gym_runtime.errors import ModelRefused, TaskError, UsageError
+from gym_runtime.errors import ModelRefused, TaskError
 from gym_runtime.workers.adapter import Adapter, ModelSettings
+from installed import needs_built_in_model
 from models.model_calls import TOOL, USER, context, decoded, model_call, output
 from stubs.stub_engine import StubEngine
 
@@ -69,16 +69,11 @@ async def adapter(
 ) -> AsyncIterator[Adapter]:
     for variable in ("AZURE_OPENAI_API_KEY", "GROQ_API_KEY"):
         monkeypatch.setenv(variable, "any")
-    if kind == "embedded" and importlib.util.find_spec("xllamacpp") is None:
-        pytest.skip("xllamacpp is not installed")
+    if kind == "embedded":
+        needs_built_in_model()
     given = settings(kind, stub.url, tmp_path)
     made: Adapter = catalogue.load("models", given.provider).Adapter(given)
-    try:
-        await made.__aenter__()
-    except UsageError as error:
-        if kind != "embedded":
-            raise
-        pytest.skip(f"no weights: {error}")
+    await made.__aenter__()
     try:
         yield made
     finally:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import signal
@@ -12,9 +11,10 @@ from typing import Any
 import anyio
 import pytest
 from gym_models.embedded import MAX_RESTARTS, Adapter
-from gym_runtime.errors import ModelRefused, ModelUnavailable, TaskError, UsageError
+from gym_runtime.errors import ModelRefused, ModelUnavailable, TaskError
 from gym_runtime.messages.rollout_settings import Sampling, lay_over
 from gym_runtime.workers.adapter import ModelSettings
+from installed import needs_built_in_model
 from models.model_calls import TOOL, USER, context, model_call, output
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow, pytest.mark.timeout(180)]
@@ -32,13 +32,9 @@ OTHER: dict[str, Any] = TOOL | {
 
 @pytest.fixture
 async def adapter() -> AsyncIterator[Adapter]:
-    if importlib.util.find_spec("xllamacpp") is None:
-        pytest.skip("xllamacpp is not installed")
+    needs_built_in_model()
     made = Adapter(ModelSettings.parse("embedded/smollm2-135m", options={"slots": 4}))
-    try:
-        await made.__aenter__()
-    except UsageError as error:
-        pytest.skip(f"no weights: {error}")
+    await made.__aenter__()
     try:
         yield made
     finally:

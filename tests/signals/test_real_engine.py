@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import importlib.util
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
-from gym_models.embedded import fetch_weights
-from gym_runtime import UsageError, connect
+from gym_runtime import connect
 from gym_signal import Bet, signal_batches
+from installed import needs_built_in_model
 
 pytestmark = [pytest.mark.slow, pytest.mark.soak, pytest.mark.anyio, pytest.mark.timeout(400)]
 
@@ -49,12 +48,7 @@ def anyio_backend() -> str:
 async def test_groups_with_signal_come_from_a_real_engine(
     options: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if importlib.util.find_spec("xllamacpp") is None:
-        pytest.skip("xllamacpp is not installed")
-    try:
-        fetch_weights("smollm2-135m", lambda done, total: None)
-    except UsageError as error:
-        pytest.skip(f"no weights: {error}")
+    needs_built_in_model()
     (tmp_path / "letters.py").write_text(LETTERS)
     monkeypatch.chdir(tmp_path)
     rows = [
