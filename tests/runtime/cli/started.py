@@ -12,6 +12,8 @@ import threading
 from pathlib import Path
 from types import TracebackType
 
+from time_limits import busy
+
 SCRIPT = str(Path(sys.executable).with_name("gym-runtime"))
 
 
@@ -60,7 +62,7 @@ class Started:
 
     def error_line(self) -> str:
         """The next line on standard error."""
-        return self._errors.get(timeout=40)
+        return self._errors.get(timeout=40 * busy())
 
     def says(self, start: str = "", end: str = "") -> str:
         """The next event on standard error that starts and ends so; what workers log may come between."""
