@@ -138,8 +138,7 @@ class Engines:
         found = [one.worker for one in workers if one.kind == "model" and self.model in one.pools]
         if not found:
             raise NotThereYet(
-                f"no worker serves model '{self.model}'; "
-                f"start one with: gym-runtime start model:{self.model}"
+                f"no worker serves model '{self.model}'; start one with: gym-runtime start model:{self.model}"
             )
         return found
 
