@@ -256,7 +256,9 @@ class Overlays:
         os.chown(folder, self._owner, self._owner if os.geteuid() == 0 else -1, follow_symlinks=False)
 
     def _finish(self, place: Path) -> None:
-        layered = (place / "stack").exists() and (place / "stack").read_text()
+        layered = ""
+        with suppress(OSError):  # the reaper may be ending the same box
+            layered = (place / "stack").read_text()
         self._remove(place)
         if layered:
             self._sweep()
