@@ -77,6 +77,7 @@ class Lease:
         self._known_s = clock.monotonic()
         self._lost: GymError | None = None
         self._storing = anyio.Lock()
+        self._forks: tuple[str, set[Lease]] | None = None
 
     async def exec(self, script: str, *, timeout_s: float, stdin: bytes = b"") -> Ran:
         """See `gym_boxes.Provider.exec`."""
@@ -101,6 +102,8 @@ class Lease:
     async def fork(self, names: Sequence[str], *, deadline_s: float) -> list[Lease]:
         """One more box for each name, with this one's files; their number counts against the budget.
 
+        The template that they are made of is forgotten when the last of them has ended.
+
         Args:
             deadline_s: a time of `gym_runtime.clock.monotonic`, as for `Leases.take`.
         """
@@ -114,7 +117,11 @@ class Lease:
             with anyio.CancelScope(shield=True):
                 for one in forks:
                     await one.end()
+                await self._forget(template)
             raise
+        left = set(forks)
+        for one in forks:
+            one._forks = template, left
         return forks
 
     async def renew(self) -> None:
@@ -142,6 +149,16 @@ class Lease:
             await self._leases.provider.end(self.box)
             if not slot.doubtful:
                 await self._leases.book.store(self._number, Slot(generation=slot.generation), sequence)
+            if self._forks is not None:
+                template, left = self._forks
+                left.discard(self)
+                # A fork that another worker has taken over stays in it: an engine would end its box, too.
+                if not left:
+                    await self._forget(template)
+
+    async def _forget(self, template: str) -> None:
+        with anyio.move_on_after(END_S), suppress(GymError):
+            await self._leases.provider.forget(template)
 
     async def _check(self) -> None:
         if self._lost is not None:

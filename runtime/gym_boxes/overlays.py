@@ -16,9 +16,10 @@ import shlex
 import stat
 import subprocess
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import TypeVar
 
 import anyio
 import anyio.to_thread
@@ -34,10 +35,13 @@ FOLDER = "GYM_BOXES_FOLDER"
 PLACE = "/box"
 EMPTY = "empty"
 """The template without any file."""
+ENDED = "ended"
+"""What a box's label is called while the box is being removed."""
 MOST_LAYERS = 60
 """The kernel takes the paths of all layers in one page."""
 FILE_S = 60.0
 REMOVE_S = 600
+T = TypeVar("T")
 
 
 class _Opened:
@@ -73,7 +77,7 @@ class Overlays:
         if internet:
             raise UsageError("boxes of bubblewrap have no network: use podman, docker or a service")
         box = secrets.token_hex(6)
-        await anyio.to_thread.run_sync(self._make, box, template, label)
+        await self._on_disk(self._make, box, template, label)
         self._opened[box] = _Opened()
         await self._container(box).start()
         return box
@@ -103,7 +107,7 @@ class Overlays:
             if opened.container is not None:
                 await opened.container.close()
                 opened.container = None
-            return await anyio.to_thread.run_sync(self._seal, box)
+            return await self._on_disk(self._seal, box)
 
     async def forget(self, template: str) -> None:
         """See `gym_boxes.Provider.forget`. Layers that nothing uses any more are deleted."""
@@ -122,7 +126,7 @@ class Overlays:
             if opened.container is not None:
                 await opened.container.close()
                 opened.container = None
-            await anyio.to_thread.run_sync(self._clear, box)
+            await self._on_disk(self._clear, box)
             await self._container(box).start()
 
     async def renew(self, box: str, life_s: float) -> None:
@@ -134,7 +138,7 @@ class Overlays:
         opened = self._opened.pop(box, None)
         if opened is not None and opened.container is not None:
             await opened.container.close()
-        await anyio.to_thread.run_sync(self._remove, self._boxes / _checked(box))
+        await anyio.to_thread.run_sync(self._finish, self._boxes / _checked(box))
 
     async def list(self, prefix: str) -> Sequence[Found]:
         """See `gym_boxes.Provider.list`."""
@@ -182,16 +186,31 @@ class Overlays:
                     opened.container = None  # its files are still there
         return Ran(exit_code=done.exit_code, stdout=done.stdout, stderr=done.stderr)
 
+    async def _on_disk(self, work: Callable[..., T], *arguments: object) -> T:
+        """Run what changes folders, in a thread.
+
+        Raises:
+            BoxRefused: the disk takes no more; nothing is left of what was begun.
+        """
+        try:
+            return await anyio.to_thread.run_sync(work, *arguments)
+        except OSError as error:
+            raise BoxRefused(f"{error.strerror} in {self._folder}, where boxes are kept") from error
+
     def _make(self, box: str, template: str, label: str) -> None:
         stack = self._stack(template)
         place = self._boxes / box
-        for name in ("", "upper", "work", *(() if stack else ("lower",))):
-            (place / name).mkdir()
-            if name:
-                self._hand_over(place / name)
-        (place / "stack").write_text("\n".join(stack))
-        # Last: a box without it was never made, and is removed after a while.
-        (place / "label").write_text(label)
+        try:
+            for name in ("", "upper", "work", *(() if stack else ("lower",))):
+                (place / name).mkdir()
+                if name:
+                    self._hand_over(place / name)
+            (place / "stack").write_text("\n".join(stack))
+            # Last: a box without it was never made.
+            _write(place / "label", label)
+        except OSError:
+            self._remove(place)
+            raise
 
     def _stack(self, template: str) -> Sequence[str]:
         if template == EMPTY:
@@ -216,23 +235,40 @@ class Overlays:
             stack.append(template)
             _write(place / "stack", "\n".join(stack))
             (place / "upper").rename(self._layers / template)
-            (place / "upper").mkdir()
-            self._hand_over(place / "upper")
+            try:
+                (place / "upper").mkdir()
+                self._hand_over(place / "upper")
+            except OSError:
+                (self._layers / template).rename(place / "upper")
+                raise
         _write(self._templates / template, "\n".join(stack))
         return template
 
     def _clear(self, box: str) -> None:
         place = self._boxes / box
+        _delete(place / "work" / "work")
         for name in ("upper", "work"):
-            self._remove(place / name)
+            _delete(place / name)
             (place / name).mkdir()
             self._hand_over(place / name)
 
     def _hand_over(self, folder: Path) -> None:
         os.chown(folder, self._owner, self._owner if os.geteuid() == 0 else -1, follow_symlinks=False)
 
+    def _finish(self, place: Path) -> None:
+        layered = ""
+        with suppress(OSError):  # the reaper may be ending the same box
+            layered = (place / "stack").read_text()
+        self._remove(place)
+        if layered:
+            self._sweep()
+
     def _drop(self, template: str) -> None:
         (self._templates / _checked(template)).unlink(missing_ok=True)
+        self._sweep()
+
+    def _sweep(self) -> None:
+        """Delete layers that no template and no box lists."""
         # Before the lists are read: a layer that is made meanwhile is not among these.
         layers = list(self._layers.iterdir())
         used: set[str] = set()
@@ -241,11 +277,11 @@ class Overlays:
                 used.update(listing.read_text().split())
         for layer in layers:
             if layer.name not in used:
-                self._remove(layer)
+                _delete(layer)
 
     def _list(self, prefix: str) -> list[Found]:
         found: list[Found] = []
-        for label in self._boxes.glob("*/label"):
+        for label in (*self._boxes.glob("*/label"), *self._boxes.glob(f"*/{ENDED}")):
             with suppress(OSError):
                 if (text := label.read_text()).startswith(prefix):
                     found.append(Found(label.parent.name, text))
@@ -253,19 +289,25 @@ class Overlays:
 
     def _remove(self, place: Path) -> None:
         with suppress(OSError):  # what has no label is no box any more
-            (place / "label").unlink()
-        # Where nothing was written, this is all: a program that removes costs as much as a box.
+            # It is listed until all is gone: if this worker dies meanwhile, the reaper removes the rest.
+            (place / "label").rename(place / ENDED)
         for name in ("upper", "work/work", "work", "lower"):
+            _delete(place / name)
+        for name in ("stack", ENDED):
             with suppress(OSError):
-                (place / name).rmdir()
-        with suppress(OSError):
-            (place / "stack").unlink()
-        with suppress(OSError):
-            place.rmdir()
-        if place.exists():
-            # Not in Python, which fails on a very deep tree of folders.
-            lines = 'rm -rf -- "$1" 2>/dev/null || { chmod -R u+rwx -- "$1"; rm -rf -- "$1"; }'
-            subprocess.run(["/bin/sh", "-c", lines, "sh", place], timeout=REMOVE_S, check=False)
+                (place / name).unlink()
+        _delete(place)
+
+
+def _delete(folder: Path) -> None:
+    """Remove a folder with all that programs have put into it."""
+    # Where nothing was written, this is all: a program that removes costs as much as a box.
+    with suppress(OSError):
+        folder.rmdir()
+    if os.path.lexists(folder):
+        # Not in Python, which fails on a very deep tree of folders.
+        lines = 'rm -rf -- "$1" 2>/dev/null || { chmod -R u+rwx -- "$1"; rm -rf -- "$1"; }'
+        subprocess.run(["/bin/sh", "-c", lines, "sh", folder], timeout=REMOVE_S, check=False)
 
 
 def _require_own(folder: Path) -> None:
@@ -290,8 +332,12 @@ def _checked(name: str) -> str:
 
 def _write(path: Path, text: str) -> None:
     made = path.with_name(f".{path.name}")
-    made.write_text(text)
-    made.replace(path)
+    try:
+        made.write_text(text)
+        made.replace(path)
+    except OSError:
+        made.unlink(missing_ok=True)
+        raise
 
 
 def make() -> Overlays:

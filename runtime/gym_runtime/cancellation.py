@@ -24,13 +24,17 @@ from weakref import WeakSet
 import anyio
 import anyio.lowlevel
 
-from gym_runtime.errors import GymError, leaf
+from gym_runtime.errors import GymError, described, leaf
 
 LIBRARIES = (
     *{sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")},
     "<",
 )
 """How the paths of code begin that is not an author's: installed libraries, and code without a file."""
+
+_PASS = (CancelledError, KeyboardInterrupt, GeneratorExit)
+"""What ends a task because the runtime, the interpreter or the user wants it. Other exceptions that are no
+`Exception`, such as the panic of a library in Rust, would end the worker with all its other rollouts."""
 
 _own: WeakSet[asyncio.Task[Any]] = WeakSet()
 
@@ -62,6 +66,8 @@ async def uncancel(task: asyncio.Task[Any], before: int = 0) -> None:
 class contained:  # noqa: N801 - a context manager, named as those of contextlib are
     """A block that calls an author's code. A cancellation that no scope asked for becomes an error.
 
+    So does what is neither an `Exception` nor in `_PASS`.
+
     Args:
         fault: the error's class: whose code it is.
         stage: where in a rollout.
@@ -87,7 +93,8 @@ class contained:  # noqa: N801 - a context manager, named as those of contextlib
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         task = self._task
-        raised = error is not None and isinstance(leaf(error), CancelledError)
+        cause: BaseException | None = error and leaf(error)
+        raised = isinstance(cause, CancelledError)
         cancelled = task is not None and task.cancelling() > self._before
         if error is None and not cancelled:
             return  # nearly always; to look for cancelled scopes costs 5 µs, several times for each call
@@ -109,6 +116,9 @@ class contained:  # noqa: N801 - a context manager, named as those of contextlib
                 "catch CancelledError where you await a task that you cancel",
                 stage=self._stage,
             ) from error
+        if error and cause and not isinstance(cause, (Exception, SystemExit, *_PASS)):
+            place = raised_at(error.__traceback__ and error.__traceback__.tb_next)
+            raise self._fault(f"{described(cause)} ({place})", stage=self._stage) from error
 
 
 async def _raise_again() -> None:

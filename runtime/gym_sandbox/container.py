@@ -1,10 +1,10 @@
 """A container: a sandbox whose files and processes last from one command to the next.
 
 Without an image it is a sandbox of bubblewrap, in which only folders in memory can be written. With an image
-it is one of podman, docker or apptainer (`gym_sandbox.container_engines`), without network and
-privileges. In each, a shell is the first process (`SERVER`): it reads commands from its standard input and
-writes their results to its standard output, so starting a command costs no new container, and the container
-ends when this worker ends. It starts in the background: only the first command waits for it.
+it is one of podman, docker or apptainer (`gym_sandbox.container_engines`), without privileges. In each, a
+shell is the first process (`SERVER`): it reads commands from its standard input and writes their results to
+its standard output, so starting a command costs no new container, and the container ends when this worker
+ends. It starts in the background: only the first command waits for it.
 
 What runs in a container is hostile and may have the shell's rights, so it can forge the result of a command
 of its own container, or end it. Therefore a result is trusted only as far as what has run there before, and
@@ -157,8 +157,7 @@ class Container:
         self._provider = elsewhere.named(provider, image)
         self._others: list[Container] = []
         self._child: elsewhere.Shell | None = None
-        self._disturbances = 0
-        self._ready = False
+        self._disturbances, self._ready = 0, False
         self._unread = bytearray()
 
     async def __aenter__(self) -> Container:
@@ -189,6 +188,9 @@ class Container:
                 raise SetupError("a sandbox without an image has no network; name an image")
             if (self._view.writable or self._view.layers) and bubblewrap.weak():
                 raise SetupError("folders that can be written need isolation by bubblewrap")
+            absent = self._directory.startswith("/") and not self._directory.startswith("/tmp")
+            if absent and not (self._view.writable or self._view.layers):
+                raise SetupError("without an image directory is the name of a new folder, such as 'work'")
             child = await process.started(process.Program(server, self.limits, self._view))
             if self.ended is None:
                 self._child = child

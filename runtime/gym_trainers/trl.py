@@ -215,12 +215,17 @@ class GymSpec:
 
         Raises:
             UsageError: the settings ask for another temperature than the trainer's; a kind has a weight; the
-                policy has several seats and none is named; or the trainer is attached (`attach`), and the
-                engine gives no log-probabilities.
+                policy has several seats and none is named; the trainer is attached (`attach`), and the engine
+                gives no log-probabilities; or it is not, and the rollouts are asynchronous.
             GymError: the run was cancelled, or the engines do not have the weights.
         """
         self.sync_weights(trainer)
         if self._next_step is not None and trainer.model.training:
+            if not trainer.use_vllm:
+                raise UsageError(
+                    "asynchronous=True trains on rollouts of the step before, and TRL corrects for that only "
+                    "on a trainer that is attached: spec.attach(trainer) before trainer.train()"
+                )
             return self._next_step.step(prompts, trainer)
         if self._signal is not None and trainer.model.training:
             return self._with_signal(self._signal, len(prompts), trainer)

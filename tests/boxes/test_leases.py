@@ -32,6 +32,7 @@ class Service:
         self.boxes: dict[str, tuple[str, float, float]] = {}
         self.made = self.ended = self.most = 0
         self.times: list[float] = []
+        self.templates: list[str] = []
 
     def happens(self) -> bool:
         return self.chance.random() < self.faults
@@ -85,9 +86,11 @@ class Wire:
         return b""
 
     async def snapshot(self, box: str) -> str:
+        self.service.templates.append(f"of-{box}")
         return f"of-{box}"
 
-    async def forget(self, template: str) -> None: ...
+    async def forget(self, template: str) -> None:
+        self.service.templates.remove(template)
 
     async def renew(self, box: str, life_s: float) -> None:
         await self._passes()
@@ -302,6 +305,10 @@ async def test_forks_count_against_the_budget_and_fail_as_a_whole() -> None:
         with pytest.raises(ServiceUnavailable):
             await lease.fork(["d", "e", "f"], deadline_s=clock.monotonic() + 60)
         assert len(service.alive()) == 2
+        # Forks that failed as a whole leave no template; the others' is there until the last has ended.
+        assert service.templates == [f"of-{lease.box}"]
+        await forks[2].end()
+        assert not service.templates
     assert (service.alive(), service.made, service.ended) == ({}, 6, 6)
 
 

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import os
+import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, cast
 
 import pytest
-from gym_boxes import BoxGone, engines, overlays
+from gym_boxes import BoxGone, BoxRefused, engines, overlays
 from gym_boxes.engines import Engine
 from gym_boxes.overlays import EMPTY, Overlays
+from gym_boxes.provider import Found
 from gym_runtime import UsageError
 from gym_sandbox import Limits
 from gym_sandbox.sandbox_errors import SetupError
@@ -146,6 +148,99 @@ def test_a_worker_that_is_killed_while_it_keeps_a_box_loses_no_file(
         workers.seal()
     workers.seal()
     assert workers.files() == {"one", "two"}
+
+
+def kept(folder: Path) -> set[Path]:
+    """What is stored of boxes, layers and templates."""
+    return {*folder.glob("*/*")}
+
+
+@pytest.mark.slow
+async def test_a_link_in_a_box_is_not_followed_when_its_files_are_removed(
+    folder: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "outside" / "work").mkdir(parents=True)
+    boxes = Overlays(folder)
+    box = await boxes.create(EMPTY, label="a.1.1", life_s=60)
+    for template in (False, True):
+        assert (await boxes.exec(box, f"ln -s {tmp_path}/outside work", timeout_s=60)).exit_code == 0
+        if template:
+            await boxes.forget(await boxes.snapshot(box))
+        await boxes.reset(box)
+    await boxes.end(box)
+    assert (tmp_path / "outside" / "work").exists()
+    assert not kept(folder)
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A folder on a disk of a few kilobytes."""
+    place = tmp_path / "disk"
+    place.mkdir()
+    mounted = ["mount", "-t", "tmpfs", "-o", "size=128k,mode=711", "tmpfs", str(place)]
+    if os.geteuid() != 0 or subprocess.run(mounted, check=False, capture_output=True).returncode != 0:
+        pytest.skip("it takes the right to mount")
+    try:
+        yield place
+    finally:
+        subprocess.run(["umount", "--lazy", str(place)], check=True)
+
+
+@pytest.mark.slow
+async def test_a_full_disk_refuses_boxes_and_keeps_those_that_are_there(
+    folder: Path, small_disk: Path
+) -> None:
+    boxes = Overlays(small_disk)
+    box = await boxes.create(EMPTY, label="a.1.1", life_s=60)
+    filled = await boxes.exec(box, "echo kept >one; head -c 1000000 /dev/zero >two", timeout_s=60)
+    assert filled.exit_code != 0
+    before = kept(small_disk)
+    with pytest.raises(BoxRefused, match=f"No space left on device in {small_disk}"):
+        await boxes.create(EMPTY, label="a.2.1", life_s=60)
+    with pytest.raises(BoxRefused, match="No space left"):
+        await boxes.snapshot(box)
+    assert kept(small_disk) == before
+    assert await boxes.get(box, "/box/one") == b"kept\n"
+    await boxes.exec(box, "rm two", timeout_s=60)
+    fork = await boxes.create(await boxes.snapshot(box), label="a.2.1", life_s=60)
+    assert await boxes.get(fork, "/box/one") == b"kept\n"
+    await boxes.aclose()
+
+
+@pytest.mark.slow
+async def test_layers_are_deleted_with_the_last_box_that_has_them(folder: Path) -> None:
+    boxes = Overlays(folder)
+    box = await boxes.create(EMPTY, label="a.1.1", life_s=60)
+    await boxes.put(box, "/box/one", b"1")
+    template = await boxes.snapshot(box)
+    fork = await boxes.create(template, label="a.2.1", life_s=60)
+    await boxes.forget(template)
+    await boxes.end(box)
+    assert await boxes.get(fork, "/box/one") == b"1"
+    await boxes.end(fork)
+    assert not kept(folder)
+
+
+def test_a_box_that_is_half_removed_is_listed_and_can_be_ended_again(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A worker that dies while it removes many files leaves the rest to the reaper, which asks for a list."""
+    boxes: Any = Overlays(folder)
+    boxes._make("box", EMPTY, "a.1.1")
+    (folder / "boxes" / "box" / "upper" / "one").write_text("one")
+
+    def die(*_: Any, **__: Any) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(subprocess, "run", die)
+        boxes._remove(folder / "boxes" / "box")
+    assert boxes._list("a.") == [Found("box", "a.1.1")]
+    with pytest.raises(BoxGone):
+        boxes._of("box")
+    boxes._remove(folder / "boxes" / "box")
+    assert not boxes._list("a.")
+    assert not kept(folder)
 
 
 @pytest.fixture

@@ -108,13 +108,13 @@ def row(expected: int) -> dict[str, Any]:
 class FakeTrainer(SimpleNamespace):
     """What `GymSpec` reads of TRL's trainer."""
 
-    def __init__(self, generations: int) -> None:
+    def __init__(self, generations: int, *, attached: bool = False) -> None:
         super().__init__(
             args=arguments(),
             num_generations=generations,
             num_generations_eval=1,
             model=SimpleNamespace(training=True),
-            use_vllm=False,
+            use_vllm=attached,
             processing_class=SimpleNamespace(eos_token_id=9),
         )
 
@@ -195,7 +195,7 @@ ONE_STEP = {"steps_per_generation": 1, "num_iterations": 1, "gradient_accumulati
 @pytest.mark.slow
 def test_asynchronous_rollouts_are_one_step_old_at_most(gym: SyncClient) -> None:
     spec = GymSpec(gym, [], environment=NAME, asynchronous=True)
-    trainer = FakeTrainer(2)
+    trainer = FakeTrainer(2, attached=True)
     trainer.args = arguments(**ONE_STEP)
     rewards: list[list[float]] = []
     for step, expected in enumerate((4, 5, 4, 5)):
@@ -212,7 +212,7 @@ def test_asynchronous_rollouts_are_one_step_old_at_most(gym: SyncClient) -> None
 @pytest.mark.slow
 def test_asynchronous_batches_have_one_size(gym: SyncClient) -> None:
     spec = GymSpec(gym, [], environment=NAME, asynchronous=True)
-    trainer = FakeTrainer(1)
+    trainer = FakeTrainer(1, attached=True)
     trainer.args = arguments(**ONE_STEP)
     trainer.state = SimpleNamespace(global_step=0, max_steps=2)
     prompt = json.dumps(row(4))
@@ -238,6 +238,13 @@ def test_the_next_steps_rollouts_begin_early_with_gradient_accumulation_too() ->
     assert sorted(begun) == ["0", "0", "1", "2"]  # the last step has no next one
 
 
+def test_asynchronous_rollouts_need_a_trainer_that_corrects_for_their_age() -> None:
+    gym: Any = None  # it is not asked
+    spec = GymSpec(gym, [], environment=NAME, asynchronous=True)
+    with pytest.raises(UsageError, match=r"spec\.attach\(trainer\) before"):
+        spec.rollout_func(["a"], FakeTrainer(1))
+
+
 class Told(Exception):
     """The settings with which a batch would run."""
 
@@ -246,7 +253,7 @@ def test_rollouts_may_be_as_old_as_a_batch_has_updates() -> None:
     def groups(rows: Any, settings: RolloutSettings, **more: Any) -> Any:
         raise Told(settings.max_staleness)
 
-    trainer = FakeTrainer(1)
+    trainer = FakeTrainer(1, attached=True)
     trainer.args = arguments(steps_per_generation=16, num_iterations=2, gradient_accumulation_steps=16)
     trainer.state = SimpleNamespace(global_step=0, max_steps=20)
     for settings, expected in ((None, 2), (RolloutSettings(max_staleness=1), 1)):

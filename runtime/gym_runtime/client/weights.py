@@ -138,7 +138,7 @@ class Engines:
         found = [one.worker for one in workers if one.kind == "model" and self.model in one.pools]
         if not found:
             raise NotThereYet(
-                f"no worker serves model '{self.model}'; start one with: gym-runtime start model"
+                f"no worker serves model '{self.model}'; start one with: gym-runtime start model:{self.model}"
             )
         return found
 
@@ -154,8 +154,12 @@ def require_agreement(answers: Mapping[str, ControlAnswer], version: str) -> Non
         if answer.version != version or answer.paused
     ]
     if wrong:
+        # A trainer that was killed between pause and resume leaves it so, whatever it is told afterwards.
+        paused = any(answer.paused for answer in answers.values())
+        remedy = " (if no trainer transfers weights now: gym-runtime weights resume)" if paused else ""
         raise ModelUnavailable(
-            f"{len(wrong)} of {len(answers)} workers do not serve version '{version}': {'; '.join(wrong)}",
+            f"{len(wrong)} of {len(answers)} workers do not serve version '{version}': "
+            f"{'; '.join(wrong)}{remedy}",
             stage="model",
         )
 

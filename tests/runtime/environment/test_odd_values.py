@@ -14,7 +14,7 @@ from gym_runtime.environment.resource import Resource
 from gym_runtime.environment.roles import Role, ScriptedAnswers
 from gym_runtime.environment.tools import SERVER_ERROR
 from gym_runtime.errors import MOST_MESSAGE_CHARACTERS, ResourceError, described
-from gym_runtime.messages.outcomes import Completed, Failed
+from gym_runtime.messages.outcomes import Completed
 from runtime.environment.image_samples import png
 from runtime.environment.resources import ROW, SILENCE
 from tables import table
@@ -207,9 +207,15 @@ class OddTask(Task):
     way: str
 
 
+class PanicException(BaseException):
+    """As libraries in Rust raise it."""
+
+
 async def verify(task: OddTask, reply: Reply) -> Verdict:
     if task.way == "exit":
         sys.exit(2)
+    if task.way == "panic":
+        raise PanicException("index out of bounds")
     if task.way == "raise":
         raise ValueError("an answer with " + json.loads('"\\\\ud800"') + "x" * {20 << 20})
     return Verdict(1.0)
@@ -229,6 +235,8 @@ class Agent:
         await rollout.respond()
         if b"leave" in bytes(rollout.task.row):
             sys.exit(3)
+        if b"crash" in bytes(rollout.task.row):
+            raise type("PanicException", (BaseException,), {})("unwrap of None")
 '''
 
 
@@ -240,17 +248,21 @@ async def test_no_row_ends_its_worker(tmp_path: Path, monkeypatch: pytest.Monkey
     (tmp_path / "leaver.py").write_text(AGENT)
     rows = [
         {"way": way, "responses_create_params": {"input": "hi"}}
-        for way in ("exit", "raise", "leave", "well", "fine")
+        for way in ("exit", "raise", "leave", "well", "fine", "panic", "crash")
     ]
     said: dict[int, Any] = {}
     async with connect(model="scripted/message", environments="odd.py") as gym:
         async for record in gym.rollouts(rows, environment="odd"):
             said[record.task_index] = record.outcome
             assert record.attempt == 1
-    assert [type(said[index]) for index in range(5)] == [Failed, Failed, Failed, Completed, Completed]
+    assert {index for index, outcome in said.items() if isinstance(outcome, Completed)} == {3, 4}
     assert "SystemExit: 2" in said[0].fault.message
     assert "odd.py:" in said[0].fault.message
     assert said[1].fault.message.startswith("ValueError: an answer with ?xx")
-    assert said[1].fault.message.endswith("odd.py:16)")
+    assert said[1].fault.message.endswith("odd.py:22)")
     assert said[2].fault.message.startswith("SystemExit: 3 (")
     assert "leaver.py:12" in said[2].fault.message
+    assert said[5].fault.message.startswith("PanicException: index out of bounds (")
+    assert "odd.py:" in said[5].fault.message
+    assert said[6].fault.message.startswith("PanicException: unwrap of None (")
+    assert "leaver.py:14" in said[6].fault.message

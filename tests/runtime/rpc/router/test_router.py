@@ -205,7 +205,7 @@ async def test_a_request_whose_caller_is_gone_is_waited_for_no_longer(
 @pytest.mark.slow
 async def test_without_any_worker_it_gives_up_after_a_grace_and_names_the_remedy(cluster: Cluster) -> None:
     started_s = clock.monotonic()
-    with pytest.raises(NoWorker, match=r"no worker serves model 'policy'.*gym-runtime start model") as raised:
+    with pytest.raises(NoWorker, match=r"no worker serves model 'policy'.*start model:policy$") as raised:
         await cluster.ask(within_s=3600)
     assert raised.value.stage == "model"
     assert NO_WORKER_GRACE_S <= clock.monotonic() - started_s < NO_WORKER_GRACE_S + 1
