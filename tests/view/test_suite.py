@@ -126,6 +126,20 @@ def test_failed_rollouts_are_said_below_the_table(tmp_path: Path) -> None:
     assert said in ended.out
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(90)
+def test_rollouts_that_a_budget_left_out_are_said_below_the_table(tmp_path: Path) -> None:
+    """Nothing said that the figure was of a part of the rows, and the exit status was 0."""
+    parts = '[[environments]]\nname = "mcqa"\nrepeats = 200\n[[models]]\nname = "scripted/message"\n'
+    budget = 'options = ["--max-tokens-total", "1", "--concurrency", "1"]\n'
+    (tmp_path / "my.toml").write_text(parts.replace("[[models]]", f"{budget}[[models]]"))
+    ended = ran(tmp_path, "suite", "my.toml")
+    said = re.search(r"mcqa with scripted/message: (.*) of 1,000 rollouts were not run", ended.out)
+    assert said
+    assert 0 < int(said[1].replace(",", "")) < 1000
+    assert ended.status == 1
+
+
 @pytest.mark.parametrize(
     ("options", "problem"),
     [

@@ -33,7 +33,7 @@ from gym_runtime.client.recorded_runs import keep_flushing
 from gym_runtime.client.reward_watch import load_watch
 from gym_runtime.client.run import Run
 from gym_runtime.client.runs import tasks_of
-from gym_runtime.client.status import Counter
+from gym_runtime.client.status import Counter, read_controls
 from gym_runtime.client.streaming import background
 from gym_runtime.errors import GymError
 from gym_runtime.files.appender import write_whole
@@ -118,6 +118,9 @@ def collect(
                         workers, agents=info.agents, environments=info.environments, models=info.models
                     ):
                         display.note(line)
+                    control = (await read_controls(gym.driver.bus)).get(run)
+                    if control is not None and control.paused:
+                        display.note(f"run {run} is paused; 'gym-runtime resume {run}' lets it go on")
 
                 async with background() as tasks:
                     tasks.start_soon(keep_flushing, writer)

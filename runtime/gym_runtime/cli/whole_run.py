@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 import anyio
 
 from gym_runtime import logs, tracing
-from gym_runtime.cli import formatting, result
+from gym_runtime.cli import formatting, result, terminal
 from gym_runtime.cli.config import load_config
 from gym_runtime.cli.display import Display
 from gym_runtime.cli.dry_run import estimate
@@ -57,6 +57,8 @@ if TYPE_CHECKING:
 COMPLETE = "the run is complete: no rollouts are left; --extend makes it larger"
 ENGINE_LOOK_S = 2.0
 """How often `run` asks whether the engine returns only errors, and what is in progress."""
+LONG_BYTES = 50 * 10**6
+"""Rollouts of this size take two seconds to be read; `run` prints that it reads."""
 START_NOTE_S = 2.0
 """After how long `run` prints that it is still starting."""
 
@@ -125,6 +127,9 @@ class WholeRun:
             if previous is not None:
                 self._run_id = previous.run
                 self._models.resume(previous.run)
+                size_bytes = files.rollouts.stat().st_size if files.rollouts.exists() else 0
+                if size_bytes >= LONG_BYTES:
+                    terminal.note(f"reading {files.rollouts}, {size_bytes // 10**6:,} MB …")
             self._models.choose_policy()
             earlier = previous.rows if previous else None
             try:

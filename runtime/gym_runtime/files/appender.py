@@ -214,4 +214,5 @@ def write_whole(path: Path, chunks: Iterator[bytes]) -> None:
             for chunk in chunks:
                 file.write(chunk)
     except OSError as error:
-        raise UsageError(f"cannot write {path}: {error.strerror}") from None
+        remedy = "; make room, then try again" if error.errno in _FULL else ""
+        raise UsageError(f"cannot write {path}: {error.strerror}{remedy}") from None

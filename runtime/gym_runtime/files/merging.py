@@ -11,6 +11,7 @@ stands, some 300 bytes, and no line.
 
 from __future__ import annotations
 
+import codecs
 import contextlib
 import hashlib
 import os
@@ -250,6 +251,8 @@ class StoredInputs:
     def _read(self, number: int) -> None:
         path, offset = self._paths[number], 0
         for line_number, line in enumerate(self._files[number], 1):
+            if offset == 0 and line.startswith(codecs.BOM_UTF8):  # of an editor
+                line, offset = line.removeprefix(codecs.BOM_UTF8), len(codecs.BOM_UTF8)
             if line.strip():
                 try:
                     numbers = _decode_numbers(line)

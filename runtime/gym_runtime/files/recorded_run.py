@@ -18,11 +18,12 @@ from gym_runtime.environment.settings import require_harnesses
 from gym_runtime.errors import UsageError
 from gym_runtime.files.appender import write_whole
 from gym_runtime.files.dataset import Dataset
+from gym_runtime.files.keys import KeyCounts
 from gym_runtime.files.results import Manifest, OutputFiles, load_manifest
-from gym_runtime.files.resume import aside, start_run
+from gym_runtime.files.resume import start_run
 from gym_runtime.files.rows import alone, expand, note_seed, required_roles
 from gym_runtime.files.run_metrics import Metrics, Summary
-from gym_runtime.files.sample import lines_of
+from gym_runtime.files.sample import samples_of
 from gym_runtime.files.scores import percent, repeat_means
 from gym_runtime.files.stored_images import Images, remove_images
 from gym_runtime.messages.rollout_settings import RolloutSettings
@@ -120,8 +121,7 @@ class RecordedRun:
     def begin(self) -> None:
         """The run has started: files that it overwrites are removed."""
         if self._overwrites:
-            for path in self.files.all():
-                aside(path).unlink(missing_ok=True)
+            self.files.drop_aside()
             remove_images(self.files.rollouts)
         self._overwrites = False
 
@@ -133,9 +133,7 @@ class RecordedRun:
             path.exists() and path.stat().st_size for path in self.files.all() if path != self.files.manifest
         ):
             self.files.manifest.unlink(missing_ok=True)
-            for path in self.files.all() if self._overwrites else ():
-                if aside(path).exists():
-                    aside(path).replace(path)
+            self.files.put_back()
 
     def summarize(self) -> Summary:
         """Write the run's results so far: metrics, and counts in the manifest.
@@ -176,7 +174,6 @@ def _settings(plan: RunPlan, model: str) -> dict[str, Any]:
 
 
 _decode_fields = msgspec.json.Decoder(dict[str, Raw]).decode
-_decode_ref = msgspec.json.Decoder(dict[str, Any]).decode
 _decode = msgspec.json.Decoder().decode
 
 
@@ -189,9 +186,16 @@ def benchmark_scores(rollouts: Path, agents: Iterable[str]) -> dict[str, dict[st
     """
     benchmarks = {agent: found for agent in agents if (found := _benchmark(agent))}
     scored: dict[str, list[ScoredRollout]] = {}
-    if benchmarks:
-        for _, line in lines_of(rollouts):
-            _take(line, benchmarks, scored)
+    done = KeyCounts()
+    for sample, line, _ in samples_of(rollouts) if benchmarks else ():
+        # As in the means: of a rollout's rows the first counts.
+        again = done.increase(*sample.key) > 1
+        row = _decode_fields(line)
+        if again or sample.reward is None or sample.agent not in benchmarks or "verification_skipped" in row:
+            continue
+        fields = {name: _decode(row.get(name, b"null")) for name in benchmarks[sample.agent].fields}
+        rollout = ScoredRollout(sample.task_index, sample.reward, fields, sample.rollout_index)
+        scored.setdefault(sample.agent, []).append(rollout)
     return {
         agent: {**benchmarks[agent].score(found), **over_repeats(found)} for agent, found in scored.items()
     }
@@ -209,18 +213,6 @@ def over_repeats(rollouts: Sequence[ScoredRollout]) -> dict[str, float]:
     means = repeat_means((one.rollout_index, one.reward) for one in rollouts)
     spread = percent(deviation(means)) if len(means) > 1 else None
     return {} if spread is None else {"spread over repeats": spread}
-
-
-def _take(line: bytes, benchmarks: dict[str, Benchmark], scored: dict[str, list[ScoredRollout]]) -> None:
-    row = _decode_fields(line)
-    agent = _decode_ref(row["agent_ref"])["name"]
-    if agent in benchmarks and "verification_skipped" not in row:
-        wanted = benchmarks[agent].fields
-        fields = {name: _decode(row[name]) if name in row else None for name in wanted}
-        task_index, reward = _decode(row["_ng_task_index"]), _decode(row["reward"])
-        rollout_index = _decode(row["_ng_rollout_index"]) if "_ng_rollout_index" in row else 0
-        rollout = ScoredRollout(task_index, reward, fields, rollout_index)
-        scored.setdefault(agent, []).append(rollout)
 
 
 def _benchmark(agent: str) -> Benchmark | None:

@@ -95,11 +95,37 @@ class OutputFiles(msgspec.Struct, frozen=True, kw_only=True):
     def lock(self) -> Lock:
         """Take the lock under which these files are written; all of them may be.
 
+        What a process that was killed has left aside is put back.
+
         Raises:
             UsageError: another process holds it, or one of the names is a link or the like.
         """
         refuse_special(*self.all())
-        return Lock(self.rollouts)
+        lock = Lock(self.rollouts)
+        self.put_back()
+        return lock
+
+    def put_aside(self) -> None:
+        """Hide the files for a run that replaces them, until it begins (`drop_aside`) or fails."""
+        self.drop_aside()
+        # The manifest is the first to be hidden or dropped and the last to come back: wherever a process is
+        # killed, a hidden manifest says that the hidden files are those that count.
+        for path in reversed(self.all()):
+            if path.exists():
+                path.rename(_aside(path))
+
+    def put_back(self) -> None:
+        """Undo `put_aside`, unless the files were dropped or another run has written files since."""
+        hidden = [path for path in self.all() if _aside(path).exists()]
+        rows = [path for path in hidden if path != self.manifest]
+        if self.manifest in hidden and not any(path.exists() and path.stat().st_size for path in rows):
+            for path in hidden:
+                _aside(path).replace(path)
+
+    def drop_aside(self) -> None:
+        """Remove the hidden files."""
+        for path in reversed(self.all()):
+            _aside(path).unlink(missing_ok=True)
 
     def refuse_inputs(self, *paths: str | Path) -> None:
         """Refuse to write over a file that is read.
@@ -111,6 +137,10 @@ class OutputFiles(msgspec.Struct, frozen=True, kw_only=True):
         for path in paths:
             if Path(path).resolve() in mine:
                 raise UsageError(f"{path} would be read and written; choose another -o")
+
+
+def _aside(path: Path) -> Path:
+    return path.with_name(f".{path.name}.replaced")
 
 
 class ResultWriter:

@@ -132,11 +132,6 @@ class Progress:
                 times.put(*sample.key, max(0, times.get(*sample.key) - 1))
 
 
-def aside(path: Path) -> Path:
-    """Where a file that is overwritten stands until the new run has started."""
-    return path.with_name(f".{path.name}.replaced")
-
-
 def start_run(
     files: OutputFiles,
     manifest: Manifest,
@@ -155,7 +150,7 @@ def start_run(
         earlier_digest: a run that is resumed may have more rows and repeats than before; its rows have this
             `Dataset.earlier_digest`.
         retry_failed: rollouts whose failure would be final are run again.
-        overwrite: the files of an earlier run are put `aside`.
+        overwrite: the files of an earlier run are put aside (`OutputFiles.put_aside`).
         metrics: gets the rollouts that are settled already.
         tasks: all rollouts, to write the inputs of a run that has grown again.
 
@@ -172,10 +167,7 @@ def start_run(
                 f"{filled[0]} has content, but {files.manifest} is missing, so it is not known to be of a "
                 "run; choose another -o, or remove it"
             )
-        for path in files.all():
-            aside(path).unlink(missing_ok=True)
-            if path.exists():
-                path.rename(aside(path))
+        files.put_aside()
         previous, filled = None, []
     if filled and not resume:
         raise UsageError(
@@ -185,7 +177,11 @@ def start_run(
     if not filled:
         # A run that died before its first row may have left results and journals on the broker.
         same = previous is not None and previous.digest == manifest.digest
-        manifest.save(files.manifest)
+        try:
+            manifest.save(files.manifest)
+        except UsageError:  # the disk is full
+            files.put_back()
+            raise
         goes_on = resume and previous and same and not previous.differences(manifest)
         return Progress(previous if goes_on else None)
     if previous is None:

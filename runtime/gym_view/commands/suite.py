@@ -34,7 +34,9 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         score: the figures of the environment's score, in percent; empty without one.
         mean_reward, error: of the rollouts, and the standard error over tasks.
+        rollouts, total: how many have ended, and how many the run is of.
         failed: how many rollouts failed and are in no figure.
+        not_made: how many were not run or were cancelled, and are in no figure: as when a budget is used up.
         problem: why there is no figure; empty if there is one.
         command: the run's own command, to which the remedies of a problem belong.
     """
@@ -45,7 +47,9 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True):
     mean_reward: float | None = None
     error: float | None = None
     rollouts: int = 0
+    total: int = 0
     failed: int = 0
+    not_made: int = 0
     problem: str = ""
     output: str = ""
     command: str = ""
@@ -72,6 +76,7 @@ class _Summary(msgspec.Struct):
 
 class _Document(msgspec.Struct):
     summary: _Summary
+    not_made: int
 
 
 def suite(
@@ -89,8 +94,9 @@ def suite(
     """Run several environments with several models, and show one table of their scores.
 
     Each pair is its own run, in DIR/MODEL/ENVIRONMENT.jsonl. The same command again continues what was
-    interrupted and keeps what is complete. A run that fails does not stop the others, and the exit status is
-    then 1. Intervals are of 95 %, over tasks, where the score's first figure is the mean reward.
+    interrupted and keeps what is complete. A run that fails does not stop the others. The exit status is 1 if
+    a run has no figure, or lacks rollouts that a budget left out. Intervals are of 95 %, over tasks, where
+    the score's first figure is the mean reward.
 
     Args:
         file: A TOML file of environments and models, or a suite that is shipped: nemotron_3_ultra,
@@ -117,7 +123,7 @@ def suite(
         terminal.print_json({"suite": name, "runs": cells, "missing": whole.missing})
     else:
         _show(whole, chosen, cells)
-    return 1 if any(cell.mean_reward is None for cell in cells) else 0
+    return 1 if any(cell.mean_reward is None or cell.not_made for cell in cells) else 0
 
 
 def _require_roles(name: str, whole: Suite, roles: Iterable[str]) -> None:
@@ -196,16 +202,19 @@ def _run(part: Part, model: SuiteModel, path: Path, command: list[str]) -> Cell:
         "command": _shown_command(command),
     }
     try:
-        found = msgspec.json.decode(stdout, type=_Document).summary
+        document = msgspec.json.decode(stdout, type=_Document)
     except UNREADABLE:
         return Cell(**about, problem=said[-1] if said else f"it ended with status {process.returncode}")
+    found = document.summary
     return Cell(
         **about,
         score=found.score,
         mean_reward=found.mean_reward,
         error=found.mean_reward_error,
         rollouts=found.rollouts,
+        total=found.rollouts + document.not_made,
         failed=0 if found.failures_as_zero else found.outcomes.get("failed", 0),
+        not_made=document.not_made + found.outcomes.get("cancelled", 0),
         problem="" if found.mean_reward is not None else (said[-1] if said else ""),
     )
 
@@ -246,9 +255,11 @@ def _show(whole: Suite, models: tuple[SuiteModel, ...], cells: list[Cell]) -> No
             if " --" in cell.problem:
                 # What it advises are options of 'run', which the suite does not have.
                 console.print(f"  options that this names are those of: {cell.command}", soft_wrap=True)
-        elif cell.failed:
-            few = f"{cell.failed:,} of {counted(cell.rollouts, 'rollout')} failed and are not in the figure"
-            console.print(f"{cell.environment} with {cell.model}: {few}", soft_wrap=True, markup=False)
+            continue
+        for number, what in ((cell.failed, "failed"), (cell.not_made, "were not run to their end")):
+            if number:
+                few = f"{number:,} of {counted(cell.total, 'rollout')} {what} and are not in the figure"
+                console.print(f"{cell.environment} with {cell.model}: {few}", soft_wrap=True, markup=False)
     notes = [(part.name, part.about) for part in whole.environments if part.about]
     for name, about in (*notes, *((name, f"not here: {why}") for name, why in whole.missing.items())):
         console.print(f"{name}: {about}", soft_wrap=True, markup=False)

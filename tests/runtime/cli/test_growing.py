@@ -50,6 +50,11 @@ def test_a_run_grows_is_complete_and_is_replaced(tmp_path: Path) -> None:
     assert (status, document["summary"]["rollouts"], document["rollouts"]) == (0, 6, 0)
     assert said == "the run is complete: no rollouts are left; --extend makes it larger\n"
 
+    # So much takes seconds to be read.
+    (tmp_path / "out.jsonl").write_bytes(b" " * 60 * 10**6 + b"\n" + (tmp_path / "out.jsonl").read_bytes())
+    status, _, said = run(tmp_path, "--limit", "3", "--repeats", "2", "--resume")
+    assert (status, said.splitlines()[0]) == (0, "reading out.jsonl, 60 MB …")
+
     status, _, said = run(tmp_path, "--limit", "1")
     assert status == 2
     assert "(--overwrite)" in said

@@ -234,6 +234,24 @@ async def test_collect_says_that_the_rest_will_not_come_after_a_killed_publish(t
     assert len(keys(tmp_path)) == 9
 
 
+async def test_collect_says_that_a_run_is_paused(tmp_path: Path) -> None:
+    async with collecting(tmp_path) as (gym, tasks, collect):
+        await gym.pause("r")
+        await gym.driver.publish(tasks)
+        async with await anyio.open_process(collect, stdout=subprocess.DEVNULL) as process:
+            assert process.stderr is not None
+            said = ""
+            async for text in TextReceiveStream(process.stderr):
+                said += text
+                if "run r is paused; 'gym-runtime resume r' lets it go on" in said:
+                    await gym.resume("r")
+                    break
+            async for text in TextReceiveStream(process.stderr):  # or a full pipe would hold it up
+                said += text
+            assert await process.wait() == 0, said
+    assert len(keys(tmp_path)) == 10
+
+
 async def test_collect_of_a_finished_run_onto_a_full_disk_loses_no_row(tmp_path: Path) -> None:
     async with collecting(tmp_path) as (gym, tasks, collect):
         await gym.driver.publish(tasks)

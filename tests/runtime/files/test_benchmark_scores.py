@@ -15,7 +15,7 @@ from tables import table
 PHYSICS, MEDICINE = "Physics", "Medicine"
 
 
-def stored(agent: str, task: int, rollout: int, reward: float, /, **fields: object) -> bytes:
+def stored(agent: str, task: int, rollout: int, reward: float | None, /, **fields: object) -> bytes:
     keys = {"_ng_task_index": task, "_ng_rollout_index": rollout}
     return json.dumps({"agent_ref": {"name": agent}, **keys, "reward": reward, **fields}).encode() + b"\n"
 
@@ -44,6 +44,18 @@ def test_each_agents_rows_have_their_benchmarks_score(tmp_path: Path) -> None:
         },
         "gpqa_simple_agent": {"accuracy": 0.0},  # its row has no domain
     }
+
+
+def test_a_rollout_counts_once_and_a_row_without_a_verdict_or_a_name_not_at_all(tmp_path: Path) -> None:
+    """As in the means beside them: `Progress.read`."""
+    path = tmp_path / "rows.jsonl"
+    nameless = json.dumps({"_ng_task_index": 5, "_ng_rollout_index": 0, "reward": 1.0}).encode() + b"\n"
+    unjudged = stored("gpqa", 6, 0, None, domain=PHYSICS)
+    again = stored("gpqa", 0, 1, 1.0, domain=PHYSICS)
+    path.write_bytes(b"".join([*ROWS[:4], ROWS[0], again, nameless, unjudged]))
+    once = tmp_path / "once.jsonl"
+    once.write_bytes(b"".join(ROWS[:4]))
+    assert benchmark_scores(path, ["gpqa", ""]) == benchmark_scores(once, ["gpqa"])
 
 
 def test_without_a_benchmark_the_rows_are_not_read(tmp_path: Path) -> None:

@@ -148,6 +148,23 @@ def test_files_are_replaced_only_if_they_are_a_run_s(
     assert files.rollouts.read_text() == "my notes\n"
 
 
+def test_files_that_a_killed_run_would_have_replaced_come_back(
+    run: Run, line: Line, files: OutputFiles, make_run: Any
+) -> None:
+    run(line(1))
+    before = {path: path.read_bytes() for path in files.all() if path.exists()}
+    start_run(files, make_run(run="next"), resume=False, overwrite=True, metrics=Metrics())
+    with files.lock():  # of the next command: the run was killed before it had begun
+        assert {path: path.read_bytes() for path in files.all() if path.exists()} == before
+    start_run(files, make_run(run="next"), resume=False, overwrite=True, metrics=Metrics())
+    files.rollouts.write_bytes(b"{}\n")
+    with files.lock():  # what was written since is kept
+        assert files.rollouts.read_bytes() == b"{}\n"
+        assert load_manifest(files.manifest) == make_run(run="next")
+    files.drop_aside()
+    assert not [*files.rollouts.parent.glob(".*")]
+
+
 def test_each_environment_of_a_run_may_have_its_own_repeats(make_run: Any) -> None:
     def asked(repeats: Any, rollouts: int) -> Any:
         environments = {"gpqa": 1, "mcqa": 1}

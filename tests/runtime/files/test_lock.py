@@ -61,6 +61,26 @@ def test_a_disk_that_does_not_take_the_lock_is_named(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
+def test_a_run_that_a_full_disk_does_not_let_start_replaces_nothing(tmp_path: Path) -> None:
+    arguments = (
+        "run",
+        "mcqa",
+        "--limit",
+        "1",
+        "--model",
+        "scripted/message",
+        "-o",
+        str(tmp_path / "o.jsonl"),
+    )
+    assert on_a_full_disk(2**30, *arguments).returncode == 0
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    ran = on_a_full_disk(400, *arguments, "--overwrite")  # the lock fits, the manifest does not
+    why = f"cannot write {tmp_path}/o_run.json: File too large; make room, then try again"
+    assert (ran.returncode, ran.stderr) == (2, f"gym-runtime: {why}\n")
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+
+
 def test_a_new_environment_that_does_not_fit_leaves_nothing_behind(tmp_path: Path) -> None:
     ran = on_a_full_disk(1000, "new", "fresh", "--shape", "verify", "--directory", str(tmp_path))
     assert (ran.returncode, ran.stderr) == (2, f"gym-runtime: cannot write to {tmp_path}: File too large\n")

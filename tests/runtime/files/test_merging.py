@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -61,6 +62,16 @@ def test_one_row_per_rollout_and_metrics_of_all(
         whole.add(one)
     assert merged.aggregate_metrics.read_bytes() == b"".join(whole.aggregate())
     assert not merged.manifest.exists()
+
+
+def test_a_byte_order_mark_before_a_file_is_no_part_of_its_first_row(tmp_path: Path, record: Record) -> None:
+    a, b = write(tmp_path / "a.jsonl", record(0)), write(tmp_path / "b.jsonl", record(1))
+    for path in (a, OutputFiles.beside(b).materialized_inputs):
+        path.write_bytes(codecs.BOM_UTF8 + path.read_bytes())
+    assert merge(a, b, "-o", tmp_path / "c.jsonl") == 0
+    merged = OutputFiles.beside(tmp_path / "c.jsonl")
+    assert merged.rollouts.read_bytes() == b"".join(bytes(record(one).row) + b"\n" for one in (0, 1))
+    assert [json.loads(line)["a"] for line in merged.materialized_inputs.read_bytes().splitlines()] == [1, 1]
 
 
 def test_two_different_rows_of_one_rollout_are_refused(
