@@ -34,7 +34,7 @@ cluster {{
 """
 _JETSTREAM = ("jetstream {\n  store_dir: $STORE\n}\n", "    jetstream: enabled\n")
 _TLS = "tls {{ cert_file: $SERVER_CERTIFICATE, key_file: $SERVER_KEY, ca_file: $CA{more} }}"
-_LEAVES = 'leafnodes {{ listen: "{listen}", {tls} }}\n'
+_LEAVES = 'leafnodes {{ listen: "{listen}"{advertise}, {tls} }}\n'
 _LEAF_OF = 'leafnodes {{ remotes: [{{ urls: [{urls}], account: GYM, nkey: "{seed}", {tls} }}] }}\n'
 _LEAF_USER = '      { nkey: $SITE, allowed_connection_types: ["LEAFNODE"] }\n'
 
@@ -129,6 +129,9 @@ def configure(plan: BrokerPlan) -> Path:
             raise UsageError(f"{what}; give others with --host, --node, --nodes or --leaf-of")
     if len(set(plan.nodes)) < len(plan.nodes):
         raise UsageError(f"--nodes {','.join(plan.nodes)}: each broker has a name of its own; name each once")
+    if len(plan.nodes) == 2:
+        what = f"--nodes {','.join(plan.nodes)}: of two brokers neither stores anything without the other"
+        raise UsageError(f"{what}; name three")
     if plan.nodes and plan.name not in plan.nodes:
         what = f"--nodes {','.join(plan.nodes)}: this node, {plan.name}, is not among them"
         raise UsageError(f"{what}; name it: --node NAME")
@@ -194,7 +197,12 @@ def _with_sites(plan: BrokerPlan, text: str) -> str:
         # Without it requests to JetStream stay at the site where they are made.
         text += 'default_js_domain { GYM: "" }\n'
     if plan.leaves:
-        text += _LEAVES.format(listen=plan.leaves, tls=_TLS.format(more=", verify: true"))
+        # Brokers of other sites are told of all nodes, as above.
+        port = plan.leaves.rpartition(":")[2]
+        advertise = f', advertise: "{_in_url(plan.name)}:{port}"' if plan.nodes else ""
+        text += _LEAVES.format(
+            listen=plan.leaves, advertise=advertise, tls=_TLS.format(more=", verify: true")
+        )
     if plan.leaf_of:
         for part in _JETSTREAM:
             text = text.replace(part, "")

@@ -7,7 +7,7 @@
 ``ca.pem``, ``ca.key``      the certificate authority; its key signs the brokers' certificates
 ``NODE.pem``, ``NODE.key``  the certificate and key of a broker
 ``ROLE.seed``               the secret key of a client, agent, resource or model
-``site.seed``               the secret key of the brokers of other sites, if there are any
+``site.seed``               the secret key of the brokers of other sites
 ``join/ROLE.join``          all that a process of this role needs: addresses, authority and key
 ``join/trainer.join``       the same for a trainer that serves its own engine: the keys of client and model
 ==========================  ==============================================================================
@@ -68,9 +68,10 @@ def make(folder: Path, *, node: str, hosts: Sequence[str], urls: Sequence[str], 
             # Made for each start: the names may be others.
             pair = folder / f"{node}.pem", folder / f"{node}.key"
             _sign(*pair, f"/CN={node}", (*BROKER, f"subjectAltName={names}"), *by)
-            seeds = {role: _seed(folder / f"{role}.seed") for role in ROLES}
-            keys = {**seeds, SITE: _seed(folder / f"{SITE}.seed")} if leaves else seeds
-            public = [f'{role.upper()}: "{_public(folder, role, seed)}"\n' for role, seed in keys.items()]
+            # That of sites also without any: nodes with copies of the folder would later make one each.
+            seeds = {role: _seed(folder / f"{role}.seed") for role in (*ROLES, SITE)}
+            used = seeds if leaves else {role: seeds[role] for role in ROLES}
+            public = [f'{role.upper()}: "{_public(folder, role, seed)}"\n' for role, seed in used.items()]
             write_secret(folder / "identities.conf", "".join(public))
             for name, roles in JOINS.items():
                 chosen = {role: seeds[role] for role in roles}

@@ -170,6 +170,8 @@ def test_what_cannot_be_used_is_one_line(tmp_path: Path) -> None:
         configure(BrokerPlan(folder=tmp_path, nodes=("a", "b", "c"), node="d"))
     with pytest.raises(UsageError, match="--nodes a,b,a: each broker has a name of its own"):
         configure(BrokerPlan(folder=tmp_path, nodes=("a", "b", "a"), node="a"))
+    with pytest.raises(UsageError, match="of two brokers neither stores anything without the other"):
+        configure(BrokerPlan(folder=tmp_path, nodes=("a", "b"), node="a"))
     (tmp_path / "binary.join").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(UsageError, match="a certificate authority and a key"):
         read_join(tmp_path / "binary.join")
