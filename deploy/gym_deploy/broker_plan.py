@@ -122,7 +122,7 @@ def configure(plan: BrokerPlan) -> Path:
         UsageError: the plan contradicts itself or what the folder holds, or the folder cannot be used.
     """
     host, port = plan.address
-    Names(plan.prefix)  # refuses what no system can have
+    names = Names(plan.prefix)  # refuses what no system can have
     for name in (plan.name, *plan.hosts, *plan.nodes, *plan.leaf_of):
         if not _HOST.fullmatch(name):
             what = f"{name!r} is no host's name or address: letters, digits and .:[]_- only"
@@ -159,7 +159,8 @@ def configure(plan: BrokerPlan) -> Path:
     if not plan.leaf_of:
         settings["STORE"] = str(plan.store)
     text = (files("gym_deploy") / "templates" / "secure.conf").read_text()
-    text = text.replace("gym_", re.sub(r"\W", "_", plan.prefix) + "_").replace("gym.", f"{plan.prefix}.")
+    streams = names.stream("task").removesuffix("TASKS")
+    text = text.replace("gym_", streams).replace("gym.", f"{plan.prefix}.")
     if plan.nodes:
         others = [one for one in plan.nodes if one != plan.name]
         routes = ", ".join(f'"nats-route://{_in_url(one)}:{ROUTE_PORT}"' for one in others)

@@ -205,6 +205,17 @@ def test_a_worker_says_which_join_file_it_came_with(tmp_path: Path) -> None:
     assert line == f"joined {join}\n"
 
 
+@pytest.mark.anyio
+async def test_a_broker_is_for_a_system_with_any_prefix(tmp_path: Path) -> None:
+    prefix = "team-a.b_c"
+    with serving(tmp_path, "--host", "127.0.0.1", "--prefix", prefix) as broker:
+        await anyio.to_thread.run_sync(until_ready, broker)
+        async with connect(str(tmp_path / "join" / "client.join"), prefix=prefix) as gym:
+            run = await gym.publish([ROW], environment=NAME)
+            assert await gym.runs()
+            await gym.cancel(run.run)
+
+
 @pytest.mark.parametrize(("kept", "lost"), [("ca.pem", "ca.key"), ("ca.key", "ca.pem")])
 def test_half_of_an_authority_is_refused_and_stays(tmp_path: Path, kept: str, lost: str) -> None:
     plan = BrokerPlan(folder=tmp_path)
