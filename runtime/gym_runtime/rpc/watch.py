@@ -158,6 +158,7 @@ class Members:
 
     async def _fetch_all(self) -> bool:
         """Take over another follower's list; False if there is no other follower."""
+        said = ""
         while True:
             # A list that was written before a member left must not bring it back.
             self._left.clear()
@@ -167,7 +168,9 @@ class Members:
             except NoWorker:
                 return False
             except (GymError, *UNREADABLE) as error:
-                logger().warning("the list of members was not read", error=str(error))
+                if str(error) != said:  # an outage may last for hours
+                    said = str(error)
+                    logger().warning("the list of members was not read", error=said)
                 await anyio.sleep(MEMBER_ANSWER_S)
             else:
                 return True

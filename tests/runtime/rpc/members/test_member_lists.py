@@ -22,6 +22,7 @@ from gym_testing.background import background, settled
 from gym_testing.memory import MemoryBroker, Passing
 from runtime.rpc.members.member_cluster import KNOWN_S, Cluster, all_know, model, no_model
 from runtime.workers.hosting import announced
+from structlog.testing import capture_logs
 
 pytestmark = [pytest.mark.anyio, pytest.mark.virtual_time]
 
@@ -75,6 +76,19 @@ async def test_two_sites_that_were_cut_apart_find_each_others_members_again(clus
     cluster.traffic.sent.clear()
     await anyio.sleep(10 * LISTS_COMPARED_S)
     assert cluster.traffic.sent["call"] == 0
+
+
+async def test_a_follower_without_a_broker_for_hours_does_not_fill_its_log(cluster: Cluster) -> None:
+    for name in "ab":
+        await cluster.follower(name)
+    await anyio.sleep(KNOWN_S)
+    with capture_logs() as lines:
+        cluster.broker["a"].cut()
+        await anyio.sleep(3600)
+        cluster.broker["a"].mend()
+        await anyio.sleep(10)
+    said = [line["event"] for line in lines]
+    assert 0 < said.count("the list of members was not read") <= 4
 
 
 async def test_a_client_is_gone_when_its_connection_closed_and_not_while_it_is_busy(cluster: Cluster) -> None:
