@@ -34,7 +34,7 @@ cluster {{
 """
 _JETSTREAM = ("jetstream {\n  store_dir: $STORE\n}\n", "    jetstream: enabled\n")
 _TLS = "tls {{ cert_file: $SERVER_CERTIFICATE, key_file: $SERVER_KEY, ca_file: $CA{more} }}"
-_LEAVES = 'leafnodes {{ listen: "{listen}", {tls} }}\n'
+_LEAVES = 'leafnodes {{ listen: "{listen}"{advertise}, {tls} }}\n'
 _LEAF_OF = 'leafnodes {{ remotes: [{{ urls: [{urls}], account: GYM, nkey: "{seed}", {tls} }}] }}\n'
 _LEAF_USER = '      { nkey: $SITE, allowed_connection_types: ["LEAFNODE"] }\n'
 
@@ -122,13 +122,16 @@ def configure(plan: BrokerPlan) -> Path:
         UsageError: the plan contradicts itself or what the folder holds, or the folder cannot be used.
     """
     host, port = plan.address
-    Names(plan.prefix)  # refuses what no system can have
+    names = Names(plan.prefix)  # refuses what no system can have
     for name in (plan.name, *plan.hosts, *plan.nodes, *plan.leaf_of):
         if not _HOST.fullmatch(name):
             what = f"{name!r} is no host's name or address: letters, digits and .:[]_- only"
             raise UsageError(f"{what}; give others with --host, --node, --nodes or --leaf-of")
     if len(set(plan.nodes)) < len(plan.nodes):
         raise UsageError(f"--nodes {','.join(plan.nodes)}: each broker has a name of its own; name each once")
+    if len(plan.nodes) == 2:
+        what = f"--nodes {','.join(plan.nodes)}: of two brokers neither stores anything without the other"
+        raise UsageError(f"{what}; name three")
     if plan.nodes and plan.name not in plan.nodes:
         what = f"--nodes {','.join(plan.nodes)}: this node, {plan.name}, is not among them"
         raise UsageError(f"{what}; name it: --node NAME")
@@ -156,7 +159,8 @@ def configure(plan: BrokerPlan) -> Path:
     if not plan.leaf_of:
         settings["STORE"] = str(plan.store)
     text = (files("gym_deploy") / "templates" / "secure.conf").read_text()
-    text = text.replace("gym_", re.sub(r"\W", "_", plan.prefix) + "_").replace("gym.", f"{plan.prefix}.")
+    streams = names.stream("task").removesuffix("TASKS")
+    text = text.replace("gym_", streams).replace("gym.", f"{plan.prefix}.")
     if plan.nodes:
         others = [one for one in plan.nodes if one != plan.name]
         routes = ", ".join(f'"nats-route://{_in_url(one)}:{ROUTE_PORT}"' for one in others)
@@ -194,7 +198,12 @@ def _with_sites(plan: BrokerPlan, text: str) -> str:
         # Without it requests to JetStream stay at the site where they are made.
         text += 'default_js_domain { GYM: "" }\n'
     if plan.leaves:
-        text += _LEAVES.format(listen=plan.leaves, tls=_TLS.format(more=", verify: true"))
+        # Brokers of other sites are told of all nodes, as above.
+        port = plan.leaves.rpartition(":")[2]
+        advertise = f', advertise: "{_in_url(plan.name)}:{port}"' if plan.nodes else ""
+        text += _LEAVES.format(
+            listen=plan.leaves, advertise=advertise, tls=_TLS.format(more=", verify: true")
+        )
     if plan.leaf_of:
         for part in _JETSTREAM:
             text = text.replace(part, "")

@@ -7,7 +7,7 @@
 ``ca.pem``, ``ca.key``      the certificate authority; its key signs the brokers' certificates
 ``NODE.pem``, ``NODE.key``  the certificate and key of a broker
 ``ROLE.seed``               the secret key of a client, agent, resource or model
-``site.seed``               the secret key of the brokers of other sites, if there are any
+``site.seed``               the secret key of the brokers of other sites
 ``join/ROLE.join``          all that a process of this role needs: addresses, authority and key
 ``join/trainer.join``       the same for a trainer that serves its own engine: the keys of client and model
 ==========================  ==============================================================================
@@ -23,7 +23,9 @@ import os
 import subprocess
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from gym_runtime.bus import Join, new_seed, public_key, write_join
 from gym_runtime.errors import UsageError
@@ -34,7 +36,9 @@ ROLES = ("client", "agent", "resource", "model")
 JOINS = {**{role: (role,) for role in ROLES}, "trainer": ("client", "model")}
 """The roles whose keys each join file holds."""
 SITE = "site"
-DAYS = "3650"
+LIFE = timedelta(days=3650)
+BEFORE = timedelta(days=1)
+"""Certificates are valid since then: other machines' clocks may be behind this one's."""
 AUTHORITY = ("basicConstraints=critical,CA:TRUE", "keyUsage=critical,keyCertSign,cRLSign")
 # Brokers of a cluster and of other sites are each other's clients.
 BROKER = (
@@ -42,6 +46,23 @@ BROKER = (
     "keyUsage=critical,digitalSignature",
     "extendedKeyUsage=serverAuth,clientAuth",
 )
+# Of the commands of openssl, before version 3.4 'ca' alone takes the time since when a certificate is valid.
+_SIGNING = """
+[ca]
+default_ca = here
+[here]
+database = index
+new_certs_dir = .
+rand_serial = yes
+default_md = sha256
+policy = any
+x509_extensions = extensions
+[any]
+commonName = supplied
+[extensions]
+subjectKeyIdentifier = hash
+authorityKeyIdentifier = keyid
+"""
 
 
 def make(folder: Path, *, node: str, hosts: Sequence[str], urls: Sequence[str], leaves: bool = False) -> None:
@@ -64,13 +85,14 @@ def make(folder: Path, *, node: str, hosts: Sequence[str], urls: Sequence[str], 
             authority, key = folder / "ca.pem", folder / "ca.key"
             _make_authority(authority, key)
             names = ",".join(f"{'IP' if is_address(host) else 'DNS'}:{host}" for host in dict.fromkeys(hosts))
-            by = ["-CA", str(authority), "-CAkey", str(key)]
+            by = ["-cert", str(authority.absolute()), "-keyfile", str(key.absolute())]
             # Made for each start: the names may be others.
             pair = folder / f"{node}.pem", folder / f"{node}.key"
             _sign(*pair, f"/CN={node}", (*BROKER, f"subjectAltName={names}"), *by)
-            seeds = {role: _seed(folder / f"{role}.seed") for role in ROLES}
-            keys = {**seeds, SITE: _seed(folder / f"{SITE}.seed")} if leaves else seeds
-            public = [f'{role.upper()}: "{_public(folder, role, seed)}"\n' for role, seed in keys.items()]
+            # That of sites also without any: nodes with copies of the folder would later make one each.
+            seeds = {role: _seed(folder / f"{role}.seed") for role in (*ROLES, SITE)}
+            used = seeds if leaves else {role: seeds[role] for role in ROLES}
+            public = [f'{role.upper()}: "{_public(folder, role, seed)}"\n' for role, seed in used.items()]
             write_secret(folder / "identities.conf", "".join(public))
             for name, roles in JOINS.items():
                 chosen = {role: seeds[role] for role in roles}
@@ -146,12 +168,27 @@ def write_secret(path: Path, text: str) -> None:
 
 
 def _sign(certificate: Path, key: Path, subject: str, extensions: Sequence[str], *by: str) -> None:
-    command = ["openssl", "req", "-x509", "-nodes", "-days", DAYS, "-subj", subject]
-    command += [part for extension in extensions for part in ("-addext", extension)]
-    command += ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-keyout", str(key)]
+    """Make a key and its certificate; it signs itself unless ``by`` names an authority."""
+    now = datetime.now(UTC)
+    since, until = (f"{time:%Y%m%d%H%M%SZ}" for time in (now - BEFORE, now + LIFE))
+    new = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-keyout", str(key.absolute())]
+    signer = by or ("-selfsign", "-keyfile", str(key.absolute()))
+    valid = ["-startdate", since, "-enddate", until, "-out", str(certificate.absolute())]
+    with TemporaryDirectory() as scratch:
+        (Path(scratch) / "index").touch()
+        (Path(scratch) / "signing").write_text(_SIGNING + "\n".join(extensions) + "\n")
+        for command in (
+            ["req", "-new", "-nodes", "-subj", subject, *new, "-out", "request"],
+            ["ca", "-batch", "-notext", "-config", "signing", "-in", "request", *signer, *valid],
+        ):
+            _run(certificate, scratch, command)
+
+
+def _run(certificate: Path, scratch: str, command: list[str]) -> None:
     try:
-        command += ["-out", str(certificate), *by]
-        done = subprocess.run(command, capture_output=True, text=True, umask=0o077, check=False)
+        done = subprocess.run(
+            ["openssl", *command], cwd=scratch, capture_output=True, text=True, umask=0o077, check=False
+        )
     except FileNotFoundError:
         raise UsageError("openssl, which makes certificates, is not installed: apt install openssl") from None
     if done.returncode:

@@ -17,13 +17,15 @@ from contextlib import suppress
 from pathlib import Path
 
 import psutil
+import pytest
 from bench.counter_rows import ENVIRONMENT, counter_rows
 from cluster import test_cuts
 from cluster.namespaces import cluster
 from cluster.test_cuts import ENGINE, MODEL, SLOTS, Hosts, until
+from gym_runtime.rpc.watch import LISTS_COMPARED_S
 from stubs.stub_engine import COMMAND
 
-pytestmark = test_cuts.pytestmark
+pytestmark = [pytest.mark.timeout(360), *test_cuts.pytestmark]
 
 ROLLOUTS = 1200
 CUT_S = 12.0
@@ -104,6 +106,7 @@ def test_a_site_whose_broker_link_and_hub_fail_loses_and_repeats_no_result(tmp_p
         in_the_middle(cut)
         in_the_middle(restart)
         assert collecting.wait(120) == 0
+        until(lambda: hosts.kinds() == {"model": 2, "resource": 2, "agent": 2}, 2 * LISTS_COMPARED_S)
     found = [json.loads(line) for line in output.read_text().splitlines()]
     assert len({row["_gym"]["rollout_id"] for row in found}) == len(found) == ROLLOUTS
     assert Counter(row["_gym"]["outcome"]["type"] for row in found) == {"completed": ROLLOUTS}

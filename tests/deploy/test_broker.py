@@ -83,6 +83,9 @@ def test_certificates_keep_the_strict_rules_and_brokers_sign_none(tmp_path: Path
     configure(BrokerPlan(folder=tmp_path, nodes=("a", "b", "c"), node="b"))
     for purpose in ("sslserver", "sslclient"):
         run_openssl("verify", "-x509_strict", "-purpose", purpose, "-CAfile", "ca.pem", "b.pem", cwd=tmp_path)
+    # Machines whose clocks are behind the broker's join all the same.
+    earlier = str(int(time.time()) - 3600)
+    run_openssl("verify", "-attime", earlier, "-CAfile", "ca.pem", "b.pem", cwd=tmp_path)
     assert "CA:FALSE" in run_openssl("x509", "-noout", "-text", "-in", "b.pem", cwd=tmp_path)
 
 
@@ -118,9 +121,9 @@ async def test_a_broker_is_joined_at_an_address_of_ipv6(tmp_path: Path) -> None:
             tried.bind(("::1", 0))
         except OSError:
             pytest.skip("this machine has no IPv6")
-    plan = BrokerPlan(folder=tmp_path / "nodes", nodes=("fd00::1", "fd00::2"), node="fd00::1")
+    plan = BrokerPlan(folder=tmp_path / "nodes", nodes=("fd00::1", "fd00::2", "c"), node="fd00::1")
     text = configure(plan).read_text()
-    assert 'routes: ["nats-route://[fd00::2]:6222"]' in text
+    assert 'routes: ["nats-route://[fd00::2]:6222", "nats-route://c:6222"]' in text
     assert 'client_advertise: "[fd00::1]:4222"' in text
     port = free_port()
     with serving(tmp_path / "broker", "--host", "::1", host="[::1]", port=port) as process:
@@ -170,6 +173,8 @@ def test_what_cannot_be_used_is_one_line(tmp_path: Path) -> None:
         configure(BrokerPlan(folder=tmp_path, nodes=("a", "b", "c"), node="d"))
     with pytest.raises(UsageError, match="--nodes a,b,a: each broker has a name of its own"):
         configure(BrokerPlan(folder=tmp_path, nodes=("a", "b", "a"), node="a"))
+    with pytest.raises(UsageError, match="of two brokers neither stores anything without the other"):
+        configure(BrokerPlan(folder=tmp_path, nodes=("a", "b"), node="a"))
     (tmp_path / "binary.join").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(UsageError, match="a certificate authority and a key"):
         read_join(tmp_path / "binary.join")
@@ -201,6 +206,17 @@ def test_a_worker_says_which_join_file_it_came_with(tmp_path: Path) -> None:
             finally:
                 worker.terminate()
     assert line == f"joined {join}\n"
+
+
+@pytest.mark.anyio
+async def test_a_broker_is_for_a_system_with_any_prefix(tmp_path: Path) -> None:
+    prefix = "team-a.b_c"
+    with serving(tmp_path, "--host", "127.0.0.1", "--prefix", prefix) as broker:
+        await anyio.to_thread.run_sync(until_ready, broker)
+        async with connect(str(tmp_path / "join" / "client.join"), prefix=prefix) as gym:
+            run = await gym.publish([ROW], environment=NAME)
+            assert await gym.runs()
+            await gym.cancel(run.run)
 
 
 @pytest.mark.parametrize(("kept", "lost"), [("ca.pem", "ca.key"), ("ca.key", "ca.pem")])

@@ -41,6 +41,20 @@ def test_a_leaf_is_alone_and_begins_as_a_copy(tmp_path: Path) -> None:
     assert "jetstream: enabled" not in text
 
 
+def test_every_copy_of_a_folder_lets_the_same_sites_in(tmp_path: Path) -> None:
+    """Also if the first one was made before there was a second site."""
+    nodes = ("a", "b", "c")
+    configure(BrokerPlan(folder=tmp_path / "a", nodes=nodes, node="a"))
+    shutil.copytree(tmp_path / "a", tmp_path / "b")
+    keys = set[str]()
+    for node in "ab":
+        plan = BrokerPlan(folder=tmp_path / node, nodes=nodes, node=node, leaves="0.0.0.0:7422")
+        assert f'advertise: "{node}:7422"' in configure(plan).read_text()
+        keys.add((tmp_path / node / "identities.conf").read_text())
+    (public,) = keys
+    assert "SITE: " in public
+
+
 async def make(gym: Client, count: int) -> list[Any]:
     return [record async for record in gym.rollouts([ROW] * count, environment=NAME)]
 

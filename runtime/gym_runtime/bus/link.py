@@ -300,19 +300,26 @@ class Link:
     async def _reconnect(self) -> None:
         backoff = Backoff(Pauses(*RECONNECT_S))
         say_s = self._loop.time() + AWAY_S
+        said = set[str]()
         while True:
             await backoff.wait()
             try:
                 self._servers.add(self._moved())
                 return await self._connect()
-            # Each restart of a broker causes this. A refusal is a warning, because a person may have to act.
-            except OSError as error:
+            except (Refused, OSError, UsageError) as error:
                 log.debug("not reconnected", error=repr(error))
-                if self._loop.time() >= say_s:
-                    log.warning("the broker is away; waiting for it", url=self._where.shown)
-                    say_s = math.inf
-            except (Refused, UsageError) as error:
-                log.warning("the broker does not take this connection again", error=str(error))
+                if isinstance(error, OSError) and not handshake.is_final(error):
+                    # Each restart of a broker causes this.
+                    if self._loop.time() >= say_s:
+                        log.warning("the broker is away; waiting for it", url=self._where.shown)
+                        say_s = math.inf
+                    continue
+                # A person may have to act. Said once, because that may take days.
+                if not isinstance(error, UsageError):
+                    error = handshake.unreachable(self._where.shown, error, self._dialler.credentials)
+                if str(error) not in said:
+                    said.add(str(error))
+                    log.warning("the broker does not take this connection again; trying on", error=str(error))
 
     def _set_down(self, why: str) -> Client | None:
         """Returns the client, which is to be discarded."""

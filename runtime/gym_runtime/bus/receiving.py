@@ -127,6 +127,7 @@ class Subscriptions:
 
     async def attach(self, client: Client) -> None:
         """Subscribe all at a new client."""
+        self.detach()  # from one that broke before all were subscribed there
         # The next pass finds subscriptions that are added meanwhile.
         while missing := [one for one in self._by_sid.values() if one.at_client is None]:
             for interest in missing:

@@ -169,6 +169,11 @@ class StreamSetup:
         if info.err_code != STREAM_NAME_IN_USE:
             raise BrokerError(f"the broker refuses the stream {name}: {info.error.description}")
         present = (await self._once(f"STREAM.INFO.{name}")).config
+        if wanted["subjects"][0] not in present.get("subjects", ()):
+            raise BrokerError(
+                f"the stream {name} is for {', '.join(present.get('subjects', ()))}: another system's prefix "
+                "differs from yours in '.' and '_' only; use another prefix"
+            )
         # The broker leaves out of its answer what is switched off.
         wrong = {key: value for key, value in ESSENTIALS[kind].items() if present.get(key, False) != value}
         if not wrong:

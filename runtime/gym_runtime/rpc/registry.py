@@ -41,7 +41,8 @@ def _nothing() -> None:
     pass
 
 
-def _remember(workers: dict[str, Heartbeat | None], worker: str, known: Heartbeat | None) -> None:
+def remember(workers: dict[str, Heartbeat | None], worker: str, known: Heartbeat | None) -> None:
+    """Keep a worker as the newest of at most `REMEMBERED`."""
     workers[worker] = known
     if len(workers) > REMEMBERED:
         # A dict keeps the order of insertion, so the first key is the oldest.
@@ -134,7 +135,7 @@ class WorkerRegistry:
         if missing is not None:
             # A missing worker was removed before, so `_remove` will not report the change.
             self._on_change()
-        _remember(self._gone, worker, known or self._gone.get(worker))
+        remember(self._gone, worker, known or self._gone.get(worker))
         self._remove(worker)
 
     def _remove(self, worker: str) -> None:
@@ -144,7 +145,7 @@ class WorkerRegistry:
         heartbeat = self._alive.pop(worker, None)
         if heartbeat is not None:
             if heartbeat.draining:
-                _remember(self._drained, worker, heartbeat)
+                remember(self._drained, worker, heartbeat)
             self._loads.pop(worker, None)
             self._note_change()
 

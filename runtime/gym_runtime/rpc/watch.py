@@ -8,7 +8,10 @@ the traffic grows with the number of members, not with members times followers.
 
 The followers need no consensus. While two lists differ, a member may have two watchers or none. A member that
 no follower asks announces itself again, and so does, at once, a live member that was declared gone. A worker
-that did not answer a caller is watched by that caller too, until it answers or is gone.
+that did not answer a caller is watched by that caller too, until it answers or is gone. While two brokers are
+cut off from each other, followers on each side ask the members there and declare all others gone; nobody has
+to announce itself afterwards. So followers ask some of those that were declared gone again now and then, and
+call the roll if one answers.
 
 A list is not stored: a new follower gets it from another follower (``members.<kind>``), and the first one
 calls the roll. Agent workers and gateways are followers; only agent workers are known to the others.
@@ -31,7 +34,7 @@ from gym_runtime.bus.interface import Bus, Incoming
 from gym_runtime.errors import UNREADABLE, DeadlineExceeded, GymError, NoWorker
 from gym_runtime.logs import logger
 from gym_runtime.rpc.members import HEARTBEATS, Heartbeat, decode_heartbeat, listed
-from gym_runtime.rpc.registry import WorkerRegistry, place_among
+from gym_runtime.rpc.registry import WorkerRegistry, place_among, remember
 from gym_runtime.timing import (
     CLIENT_ASKED_S,
     CLIENT_MISSES,
@@ -45,6 +48,9 @@ from gym_runtime.timing import (
 LISTS_COMPARED_S = 60.0
 """How often a follower compares its list with another follower's, for announcements that the connection
 lost. Every comparison moves the whole list, so it is rare."""
+SOUGHT = 8
+"""How many of the members that were declared gone a follower asks with each comparison. One that answers
+suffices for the whole system."""
 MEMBER_TICK_S = 0.1
 """Changes that come within this time are handled together, so that a thousand joins do not cost a thousand
 new assignments."""
@@ -85,6 +91,8 @@ class Members:
         self._wake = anyio.Event()
         self._called = False
         self._left: set[str] = set()
+        # Those that left by themselves are not among them.
+        self._declared_gone: dict[str, Heartbeat | None] = {}
         self._behind = anyio.Event()
 
     async def follow(self) -> None:
@@ -116,6 +124,7 @@ class Members:
 
     def learn(self, heartbeat: Heartbeat) -> None:
         """A member reported its state."""
+        self._declared_gone.pop(heartbeat.name, None)
         view = self.views.get(heartbeat.kind)
         if view is not None:
             view.learn(heartbeat)
@@ -136,6 +145,8 @@ class Members:
         name = incoming.subject.partition(".")[2]
         self._left.add(name)
         self._forget(name)
+        if not incoming.payload:
+            remember(self._declared_gone, name, None)
 
     def _on_call(self, _: Incoming) -> None:
         self._called = True
@@ -147,6 +158,7 @@ class Members:
 
     async def _fetch_all(self) -> bool:
         """Take over another follower's list; False if there is no other follower."""
+        said = ""
         while True:
             # A list that was written before a member left must not bring it back.
             self._left.clear()
@@ -156,7 +168,9 @@ class Members:
             except NoWorker:
                 return False
             except (GymError, *UNREADABLE) as error:
-                logger().warning("the list of members was not read", error=str(error))
+                if str(error) != said:  # an outage may last for hours
+                    said = str(error)
+                    logger().warning("the list of members was not read", error=said)
                 await anyio.sleep(MEMBER_ANSWER_S)
             else:
                 return True
@@ -165,7 +179,7 @@ class Members:
         view = self.views[kind]
         for heartbeat in others:
             if not view.knows(heartbeat.worker) and heartbeat.name not in self._left:
-                view.learn(heartbeat)
+                self.learn(heartbeat)
         theirs = {heartbeat.worker for heartbeat in others}
         for heartbeat in view.alive():
             if heartbeat.worker not in theirs:
@@ -174,10 +188,21 @@ class Members:
 
     async def _verify(self, view: WorkerRegistry, heartbeat: Heartbeat) -> None:
         try:
-            deadline_s = clock.monotonic() + MEMBER_ANSWER_S
-            await self._bus.request(f"alive.{heartbeat.name}", b"", deadline_s=deadline_s)
+            await self._ask_once(heartbeat.name)
         except (NoWorker, DeadlineExceeded):
             view.lose(heartbeat.worker)
+
+    async def _ask_once(self, name: str) -> None:
+        await self._bus.request(f"alive.{name}", b"", deadline_s=clock.monotonic() + MEMBER_ANSWER_S)
+
+    async def _seek(self) -> None:
+        """Call the roll if a member that was declared gone is alive: others may be as well."""
+        names = list(self._declared_gone)
+        for name in random.sample(names, min(SOUGHT, len(names))):
+            with suppress(GymError):
+                await self._ask_once(name)
+                await self._bus.publish("call", b"")
+                return
 
     async def _call_the_roll(self) -> None:
         # If another follower has called the roll meanwhile, its answers reach this one, too.
@@ -194,6 +219,8 @@ class Members:
                 await anyio.sleep(MEMBER_ANSWER_S)
             self._behind = anyio.Event()
             await self._fetch_all()
+            if self._watches:
+                await self._seek()
 
     # -- the watch ------------------------------------------------------------------------------------
 

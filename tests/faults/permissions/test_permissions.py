@@ -74,7 +74,7 @@ def test_keys_are_for_their_owner_only(folder: Path) -> None:
     for secret in [folder, *folder.glob("*.seed"), *folder.glob("*.key"), folder / "server.conf"]:
         assert not stat.S_IMODE(secret.stat().st_mode) & 0o077, secret
     seeds = [seed.read_text() for seed in folder.glob("*.seed")]
-    assert len(set(seeds)) == 4
+    assert len(set(seeds)) == 5
     configuration = (folder / "server.conf").read_text() + (folder / "identities.conf").read_text()
     assert not any(seed in configuration for seed in seeds)
 

@@ -7,10 +7,12 @@ import json
 import os
 import signal
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import anyio
 import nkeys
 import pytest
+from anyio.abc import SocketAttribute, SocketStream
 from gym_runtime.bus import identity
 from gym_runtime.bus import link as links
 from gym_runtime.bus.interface import Headers
@@ -19,6 +21,8 @@ from gym_runtime.errors import BrokerError
 from gym_runtime.system.private_broker import Broker
 from ports import free_port
 from runtime.bus.conftest import StartServer, linked
+from structlog.testing import capture_logs
+from time_limits import busy
 
 pytestmark = pytest.mark.asyncio
 
@@ -112,6 +116,85 @@ async def _sent_later(broker: Broker) -> None:
         with anyio.fail_after(15):
             await last.wait()
         assert got == [b"%d" % number for number in range(100)]
+
+
+async def test_no_subscription_is_lost_if_the_connection_breaks_while_they_are_made_again(
+    broker_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(links, "RECONNECT_S", (0.01, 0.05))
+    address = urlsplit(broker_url)
+    breaks = 0
+
+    async def relay(client: SocketStream) -> None:
+        nonlocal breaks
+        async with client, await anyio.connect_tcp(address.hostname or "", address.port or 0) as broker:
+
+            async def pass_on(source: SocketStream, sink: SocketStream) -> None:
+                nonlocal breaks
+                async for chunk in source:
+                    if breaks and b"SUB " in chunk:
+                        breaks -= 1
+                        break
+                    await sink.send(chunk)
+                tasks.cancel_scope.cancel()
+
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(pass_on, client, broker)
+                tasks.start_soon(pass_on, broker, client)
+
+    async with (
+        await anyio.create_tcp_listener(local_host="127.0.0.1") as listener,
+        anyio.create_task_group() as tasks,
+    ):
+        tasks.start_soon(listener.serve, relay)
+        user = address.netloc.rpartition("@")[0]
+        port = listener.extra(SocketAttribute.local_port)
+        async with linked(f"nats://{user}@127.0.0.1:{port}") as link:
+            got: list[bytes] = []
+            last = anyio.Event()
+            for number in range(1000):
+                link.listen(f"again.{number}", noting(got, anyio.Event()))
+            link.listen("again.last", noting([], last))
+            await link.settle()
+            back = Back(link)
+            breaks = 2  # the connection, and the first one after it in the middle of its subscriptions
+            link.listen("again.more", noting([], anyio.Event()))
+            await back.again()
+            for number in range(1000):
+                await link.send(f"again.{number}", b"%d" % number)
+            await link.send("again.last", b"")
+            with anyio.fail_after(15):
+                await last.wait()
+            assert got == [b"%d" % number for number in range(1000)]
+        tasks.cancel_scope.cancel()
+
+
+async def test_one_line_of_the_log_says_why_a_broker_takes_nobody_back_and_what_to_do(
+    start_server: StartServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(links, "RECONNECT_S", (0.05, 0.05))
+    first, second = identity.new_seed(), identity.new_seed()
+
+    def users(seed: str) -> str:
+        return f'authorization {{ users: [ {{ nkey: "{identity.public_key(seed)}" }} ] }}'
+
+    url, pid = start_server(users(first))
+    configuration = tmp_path / "server0" / "conf"
+    credentials = tmp_path / "seed"
+    credentials.write_text(first)
+    with capture_logs() as lines:
+        async with linked(url, credentials=credentials) as link:
+            back, said = Back(link), list[str]()
+            configuration.write_text(configuration.read_text().replace(users(first), users(second)))
+            os.kill(pid, signal.SIGHUP)
+            with anyio.fail_after(15 * busy()):
+                while said.count("not reconnected") < 5:
+                    await anyio.sleep(0.01)
+                    said = [line["event"] for line in lines]
+            credentials.write_text(second)
+            await back.again()
+    [refused] = [line["error"] for line in lines if "does not take this connection again" in line["event"]]
+    assert f"its keys have changed since {credentials} was written; get the file from it again" in refused
 
 
 async def test_a_token(start_server: StartServer) -> None:

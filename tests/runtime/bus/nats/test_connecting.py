@@ -197,6 +197,16 @@ async def test_what_a_standing_system_is_told_once_is_kept_for_more_than_a_year(
 
 
 @pytest.mark.asyncio
+async def test_two_prefixes_that_name_the_same_streams_are_told_apart(broker_url: str, prefix: str) -> None:
+    async with connect(broker_url, prefix=f"{prefix}_a"):
+        with pytest.raises(
+            BrokerError, match=rf"{prefix}_a_TASKS is for {prefix}_a\.task\.>: .* another prefix"
+        ):
+            async with connect(broker_url, prefix=f"{prefix}.a"):
+                pass
+
+
+@pytest.mark.asyncio
 async def test_a_stream_that_cannot_serve_is_refused(broker_url: str, prefix: str) -> None:
     config = b'{"name":"%b_TASKS","subjects":["%b.task.>"],"retention":"interest"}' % ((prefix.encode(),) * 2)
     async with linked(broker_url) as link:

@@ -19,9 +19,10 @@ from gym_runtime.rpc.watch import LISTS_COMPARED_S, Members
 from gym_runtime.system.private_broker import Broker
 from gym_runtime.timing import CLIENT_ASKED_S, CLIENT_MISSES, MEMBER_ASKED_S, MEMBER_GONE_S, UNASKED_S
 from gym_testing.background import background, settled
-from gym_testing.memory import MemoryBroker
+from gym_testing.memory import MemoryBroker, Passing
 from runtime.rpc.members.member_cluster import KNOWN_S, Cluster, all_know, model, no_model
 from runtime.workers.hosting import announced
+from structlog.testing import capture_logs
 
 pytestmark = [pytest.mark.anyio, pytest.mark.virtual_time]
 
@@ -48,6 +49,46 @@ async def test_lists_that_differ_are_compared(cluster: Cluster) -> None:
     await anyio.sleep(10 * LISTS_COMPARED_S)
     assert second.views["model"].knows("one")
     assert not second.views["resource"].alive()
+
+
+async def test_two_sites_that_were_cut_apart_find_each_others_members_again(cluster: Cluster) -> None:
+    # At each site there are two followers, which watch each other: no member of it has to announce itself.
+    followers = [await cluster.follower(f"{site}-{number}") for site in "ab" for number in range(2)]
+    await anyio.sleep(KNOWN_S)
+    for site in "ab":
+        await cluster.worker(f"{site}-model")
+        await cluster.worker(f"{site}-env", "resource")
+    await anyio.sleep(UNASKED_S)
+
+    def across(passing: Passing) -> bool:
+        return passing.sender[0] != passing.receiver[0]
+
+    def known(members: Members) -> int:
+        return sum(len(members.views[kind].alive()) for kind in ("agent", "model", "resource"))
+
+    assert [known(members) for members in followers] == [8] * 4
+    cluster.traffic.lose = across
+    await all_know(followers, lambda members: known(members) == 4, within_s=60)
+    await anyio.sleep(600)
+    # Afterwards each broker still prefers the followers at its own site.
+    cluster.traffic.lose = lambda passing: across(passing) and passing.subject.startswith("members.")
+    await all_know(followers, lambda members: known(members) == 8, within_s=2 * LISTS_COMPARED_S)
+    cluster.traffic.sent.clear()
+    await anyio.sleep(10 * LISTS_COMPARED_S)
+    assert cluster.traffic.sent["call"] == 0
+
+
+async def test_a_follower_without_a_broker_for_hours_does_not_fill_its_log(cluster: Cluster) -> None:
+    for name in "ab":
+        await cluster.follower(name)
+    await anyio.sleep(KNOWN_S)
+    with capture_logs() as lines:
+        cluster.broker["a"].cut()
+        await anyio.sleep(3600)
+        cluster.broker["a"].mend()
+        await anyio.sleep(10)
+    said = [line["event"] for line in lines]
+    assert 0 < said.count("the list of members was not read") <= 4
 
 
 async def test_a_client_is_gone_when_its_connection_closed_and_not_while_it_is_busy(cluster: Cluster) -> None:
