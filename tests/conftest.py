@@ -21,6 +21,9 @@ from ports import restartable_broker
 
 pytest_plugins = ["time_limits", "leftovers", "two_environments"]
 
+# What is imported and collected stays, so that looking at it again and again is in vain.
+gc.disable()
+
 # Hundreds of programs are started, and where no bytecode may be written, each compiles this package again.
 sys.dont_write_bytecode = False
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
@@ -147,6 +150,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     """The thousands of collected tests stay until the end: the garbage collector need not look at them."""
     gc.collect()
     gc.freeze()
+    gc.enable()
 
 
 @pytest.fixture(scope="module")

@@ -31,7 +31,7 @@ from runtime.workers.sample_environments import OPEN, Thinker, environments
 from runtime.workers.simulation import play
 from runtime.workers.simulation_plan import CHANCES, Plan
 
-SEEDS = 300
+SEEDS, SEEDS_OF_CI = 100, 300
 BATCH = 50
 
 
@@ -41,7 +41,8 @@ def silent() -> None:
 
 
 def batches(config: pytest.Config) -> list[range]:
-    first, number = config.getoption("first_seed"), config.getoption("seeds") or SEEDS
+    usual = SEEDS_OF_CI if config.getoption("--long") else SEEDS
+    first, number = config.getoption("first_seed"), config.getoption("seeds") or usual
     return [range(start, min(start + BATCH, first + number)) for start in range(first, first + number, BATCH)]
 
 
