@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import json
 
 import pytest
@@ -70,13 +69,6 @@ async def test_an_environment_keeps_the_contract(
         # What was imported once blocks no more, and another process may have had the processor.
         broken = await findings(environment, few=count is not None)
     assert not broken
-
-
-@pytest.fixture
-def few_objects() -> None:
-    """The check looks for garbage, and need not look at what other tests have imported."""
-    gc.collect()
-    gc.freeze()
 
 
 async def judged_here(
