@@ -21,6 +21,9 @@ from ports import restartable_broker
 
 pytest_plugins = ["time_limits", "leftovers", "two_environments"]
 
+# What is imported and collected stays, so that looking at it again and again is in vain.
+gc.disable()
+
 # Hundreds of programs are started, and where no bytecode may be written, each compiles this package again.
 sys.dont_write_bytecode = False
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
@@ -147,6 +150,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     """The thousands of collected tests stay until the end: the garbage collector need not look at them."""
     gc.collect()
     gc.freeze()
+    gc.enable()
 
 
 @pytest.fixture(scope="module")
@@ -163,6 +167,16 @@ async def one_loop(anyio_backend: object) -> AsyncGenerator[None]:
     Each process takes up to a second of the processor to start, and ends with its loop.
     """
     yield  # noqa: PT022 - the loop would end with a fixture that returns
+
+
+@pytest.fixture
+def few_objects() -> None:
+    """For the check of an environment, which looks for garbage: not among what other tests have imported.
+
+    That takes a tenth of a second of the processor, and here the first look of a process only.
+    """
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture

@@ -43,6 +43,7 @@ def nothing_is_left() -> Iterator[None]:
     while True:
         # Event loops that are closed but not freed keep their fork servers; threads may keep them a while.
         time_limits.forget_closed_loops()
+        gc.unfreeze()  # a thread may have kept one while a test froze what was there
         gc.collect()
         if not (found := left()) or time.monotonic() > give_up_s:
             break

@@ -21,14 +21,12 @@ FIRST = {one.resource: name for name, one in reversed(ISOLATED.items())}
 COPIES = {*ISOLATED} - {*FIRST.values()}
 """Environments with the isolated verifier of another one, such as those of mathematics: here, this process
 judges them. `tests/resources/test_recorded_rows.py` has each judge in a process of its own."""
-HEAVY = {
-    name
-    for name in NAMES
-    if (definition := catalogue.environment(name).definition).isolated or definition.extra
-}
 LONG = {"miniwob", "tales"}
 """A browser, or a Java, for each session, which takes minutes for all rows: here, they keep it on one.
 `tests/resources/test_screens.py` and `test_tales.py` look at them, too."""
+SLOW = {"competitive_coding_challenges", "mini_swe_agent", "scicode", "swebench_verified"}
+"""A compiler or a repository's tests for each row: they keep it on two rows here, and on all where long tests
+run."""
 ROWS_RULE = "there are at least five example rows"
 
 
@@ -42,29 +40,34 @@ def test_a_listing_says_what_it_is_and_the_licence_of_its_data(name: str) -> Non
 @pytest.mark.slow
 @pytest.mark.timeout(120)
 @pytest.mark.anyio
+@pytest.mark.usefixtures("few_objects")
 @pytest.mark.parametrize(
-    "name",
+    ("name", "count"),
     [
-        pytest.param(name, marks=[pytest.mark.slow] * (name in HEAVY) + [pytest.mark.soak] * (name in LONG))
-        for name in NAMES
+        *(pytest.param(name, 2, id=name) for name in sorted(SLOW)),
+        *(pytest.param(name, None, id=name) for name in NAMES if name not in LONG | SLOW),
+        *(pytest.param(name, None, marks=pytest.mark.long, id=f"{name}-all rows") for name in sorted(SLOW)),
+        *(pytest.param(name, 1, marks=pytest.mark.soak, id=name) for name in sorted(LONG)),
     ],
 )
-async def test_an_environment_keeps_the_contract(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_environment_keeps_the_contract(
+    name: str, count: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     environment = usable(name)
-    if name in LONG:
+    if count is not None:
         rows = examples.read(environment)
         assert len(rows) >= contract.EXAMPLES
 
         def first(_: LoadedEnvironment) -> list[examples.Example]:
-            return rows[:1]
+            return rows[:count]
 
         monkeypatch.setattr(examples, "read", first)
     if name in COPIES:
         monkeypatch.setattr(contract, "judge_recorded", judged_here)
-    broken = await findings(environment)
+    broken = await findings(environment, few=count is not None)
     if broken and all(finding.startswith(BLOCKED) for finding in broken):
         # What was imported once blocks no more, and another process may have had the processor.
-        broken = await findings(environment)
+        broken = await findings(environment, few=count is not None)
     assert not broken
 
 
@@ -76,12 +79,12 @@ async def judged_here(
     return await environment.resource.review(row, response, verdict, models)
 
 
-async def findings(environment: LoadedEnvironment) -> list[str]:
+async def findings(environment: LoadedEnvironment, *, few: bool) -> list[str]:
     return [
         f"{finding.rule}: {finding.detail}"
         for finding in await contract.check(environment)
         if not finding.passed
-        and not (environment.name in LONG and finding.rule == ROWS_RULE)
+        and not (few and finding.rule == ROWS_RULE)
         and not (environment.name in COPIES and finding.rule == BLOCKED)  # a process of its own may compute
     ]
 

@@ -149,21 +149,19 @@ async def test_a_prompt_is_no_template(harness: Any) -> None:
 MANY_CALLS = (
     PLAIN
     + """
-import http.client, time
+import http.client
 from urllib.parse import urlsplit
 address = urlsplit(os.environ["GYM_MCP_URL"])
 connection = http.client.HTTPConnection(address.netloc)
-took, wrong = [], 0
-for number in range(200):
+wrong = 0
+for number in range(60):
     params = {"name": "add", "arguments": {"amount": 1}}
     body = json.dumps({"jsonrpc": "2.0", "id": number, "method": "tools/call", "params": params})
-    begun = time.perf_counter()
     connection.request("POST", address.path, body, {"content-type": "application/json"})
     said = json.load(connection.getresponse())
-    took.append(time.perf_counter() - begun)
     text = said["result"]["content"][0]["text"]
     wrong += (said["id"], json.loads(text)) != (number, {"count": number + 1})
-ask(json.dumps([wrong, sorted(took)[100]]))
+ask(json.dumps(wrong))
 """
 )
 
@@ -181,6 +179,6 @@ async def test_many_calls_of_many_rollouts_at_once(harness: Any) -> None:
         line = row(responses_create_params={"input": "count", "tools": tools})
         specs = [rollout_spec(line, environment="counting", agent="black_box", task=n) for n in range(16)]
         records = await system.make(*specs)
-    assert {(one.outcome, one.tool_calls) for one in records} == {(Completed(), 200)}
+    assert {(one.outcome, one.tool_calls) for one in records} == {(Completed(), 60)}
     found = [json.loads(json.loads(bytes(call.input[0]))["content"]) for call, _ in engine.calls.items]
-    assert [wrong for wrong, _ in found] == [0] * 16
+    assert found == [0] * 16

@@ -62,7 +62,7 @@ async def test_an_answer_that_takes_long_is_waited_for_and_asked_for_once() -> N
 @pytest.mark.slow
 async def test_a_worker_of_whom_nothing_is_heard_is_waited_for_up_to_the_deadline() -> None:
     async with running_client(answer(CALL), answer("done"), faults=LoseAnswers("model-1", 10_000)) as here:
-        (record,) = [record async for record in here.rollouts(1)]
+        (record,) = [record async for record in here.rollouts(1, timeout_s=600)]
     assert record.reward is None
     assert isinstance(record.outcome, Failed)
     assert "s for model 'policy' (worker model-1)" in record.outcome.fault.message

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import anyio
-import anyio.to_thread
 import pytest
 from gym_runtime import connect
 from gym_runtime.messages.outcomes import Completed, Failed, RolloutRecord
 from gym_runtime.workers.adapter import ModelSettings
-from runtime.tracing.trace_collector import Collector, Span
+from runtime.tracing.trace_collector import Collector, Span, collecting
 
 NAME = "example_session_state_mgmt"
 
@@ -40,17 +39,43 @@ EXPECTED = [
 ]
 
 
-SPANS = 9
+SPANS, TRACED = 9, 20
+
+
+class Traced(NamedTuple):
+    """Rollouts, the spans of each, and the headers that the engine got."""
+
+    records: list[RolloutRecord]
+    spans: dict[str, list[Span]]
+    engine_headers: list[dict[str, str]]
+
+
+@pytest.fixture(scope="module")
+async def traced() -> Traced:
+    async with collecting() as collector:
+        with pytest.MonkeyPatch.context() as variables:
+            variables.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", collector.url)
+            records = await make(collector, TRACED)
+        roots = [span for span in collector.spans if not span.parent]
+        spans = {
+            root.attributes["gen_ai.conversation.id"]: [
+                span for span in collector.spans if span.trace == root.trace
+            ]
+            for root in roots
+        }
+        assert len(roots) == len(spans) == TRACED
+        return Traced(records, spans, collector.engine_headers)
 
 
 @pytest.mark.anyio
 @pytest.mark.slow
-async def test_a_rollout_is_one_trace_across_all_processes(collector: Collector) -> None:
-    records = await make(collector, 1)
-    assert [record.outcome for record in records] == [Completed()]
-    spans = collector.spans
-    assert tree(spans) == [EXPECTED]
-    assert len({span.trace for span in spans}) == 1
+async def test_each_rollout_is_one_trace_across_all_processes(traced: Traced) -> None:
+    assert [record.outcome for record in traced.records] == [Completed()] * TRACED
+    assert traced.spans.keys() == {record.rollout_id for record in traced.records}
+    assert all(tree(spans) == [EXPECTED] for spans in traced.spans.values())
+    assert len({spans[0].trace for spans in traced.spans.values()}) == TRACED
+    spans = [span for spans in traced.spans.values() for span in spans]
+    assert len(spans) == TRACED * SPANS
     assert {(span.name.split()[0], span.service, span.kind) for span in spans} == {
         ("invoke_agent", "gym-runtime-agent", "INTERNAL"),
         ("turn", "gym-runtime-agent", "INTERNAL"),
@@ -60,15 +85,16 @@ async def test_a_rollout_is_one_trace_across_all_processes(collector: Collector)
         ("resource", "gym-runtime-resource", "SERVER"),
     }
     assert not any(span.failed for span in spans)
-    run = records[0].run
+    run = traced.records[0].run
     assert not [span.name for span in spans if run in span.name]
 
 
 @pytest.mark.anyio
 @pytest.mark.slow
-async def test_spans_say_what_the_conventions_ask_for(collector: Collector) -> None:
-    [record] = await make(collector, 1)
-    named = {span.name.split()[0]: span for span in collector.spans}
+async def test_spans_say_what_the_conventions_ask_for(traced: Traced) -> None:
+    record = next(record for record in traced.records if record.task_index == 0)
+    spans = traced.spans[record.rollout_id]
+    named = {span.name.split()[0]: span for span in spans}
     about = named["invoke_agent"].attributes
     assert about.pop("gym.worker") == record.worker
     assert about == {
@@ -102,7 +128,7 @@ async def test_spans_say_what_the_conventions_ask_for(collector: Collector) -> N
     assert (
         named["verify"].events["gen_ai.evaluation.result"]["gen_ai.evaluation.score.value"] == record.reward
     )
-    assert {span.attributes.get("gym.operation") for span in collector.spans} == {None, "tool", "verify"}
+    assert {span.attributes.get("gym.operation") for span in spans} == {None, "tool", "verify"}
 
 
 @pytest.mark.anyio
@@ -127,23 +153,10 @@ async def test_a_failed_rollout_is_an_error_and_its_trace_the_callers(
 
 @pytest.mark.anyio
 @pytest.mark.slow
-async def test_rollouts_are_traces_of_their_own(collector: Collector) -> None:
-    records = await make(collector, 20)
-    by_trace: dict[str, list[Span]] = {}
-    for span in collector.spans:
-        by_trace.setdefault(span.trace, []).append(span)
-    assert len(by_trace) == 20
-    assert all(tree(spans) == [EXPECTED] for spans in by_trace.values())
-    roots = {span.attributes["gen_ai.conversation.id"] for span in collector.spans if not span.parent}
-    assert roots == {record.rollout_id for record in records}
-
-
-@pytest.mark.anyio
-@pytest.mark.slow
-async def test_the_engine_gets_the_context_of_the_models_span(collector: Collector) -> None:
-    await make(collector, 1)
-    model_spans = {(span.trace, span.id) for span in collector.spans if span.name == "chat stub"}
-    sent = [headers["traceparent"].split("-") for headers in collector.engine_headers]
+async def test_the_engine_gets_the_context_of_the_models_span(traced: Traced) -> None:
+    spans = [span for spans in traced.spans.values() for span in spans]
+    model_spans = {(span.trace, span.id) for span in spans if span.name == "chat stub"}
+    sent = [headers["traceparent"].split("-") for headers in traced.engine_headers]
     assert {(trace, parent) for _, trace, parent, _ in sent} == model_spans
     assert all(int(flags, 16) & 1 for *_, flags in sent)
 

@@ -31,7 +31,7 @@ from runtime.workers.sample_environments import OPEN, Thinker, environments
 from runtime.workers.simulation import play
 from runtime.workers.simulation_plan import CHANCES, Plan
 
-SEEDS = 300
+SEEDS, SEEDS_OF_CI = 100, 300
 BATCH = 50
 
 
@@ -41,21 +41,28 @@ def silent() -> None:
 
 
 def batches(config: pytest.Config) -> list[range]:
-    first, number = config.getoption("first_seed"), config.getoption("seeds") or SEEDS
+    first, number = config.getoption("first_seed"), config.getoption("seeds") or SEEDS_OF_CI
     return [range(start, min(start + BATCH, first + number)) for start in range(first, first + number, BATCH)]
 
 
 @pytest.fixture(scope="module")
 def playing(request: pytest.FixtureRequest) -> Iterator[dict[range, Future[tuple[Counter[str], int]]]]:
-    """Every batch of seeds, being played on all cores."""
+    """Every batch of seeds that is to be tested, being played on all cores."""
+    every = (getattr(item, "callspec", None) for item in request.session.items)
+    wanted = {one.params["seeds"]: None for one in every if one is not None and "seeds" in one.params}
     with ProcessPoolExecutor(mp_context=multiprocessing.get_context("spawn"), initializer=silence) as pool:
-        yield {seeds: pool.submit(play_all, seeds) for seeds in batches(request.config)}
+        yield {seeds: pool.submit(play_all, seeds) for seeds in wanted}
         pool.shutdown(cancel_futures=True)
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "seeds" in metafunc.fixturenames:
-        metafunc.parametrize("seeds", batches(metafunc.config), ids=lambda seeds: f"{seeds[0]}-{seeds[-1]}")
+        asked = metafunc.config.getoption("seeds")
+        each = [
+            pytest.param(seeds, marks=[] if asked or seeds[0] < SEEDS else pytest.mark.long)
+            for seeds in batches(metafunc.config)
+        ]
+        metafunc.parametrize("seeds", each, ids=lambda seeds: f"{seeds[0]}-{seeds[-1]}")
 
 
 @pytest.mark.slow

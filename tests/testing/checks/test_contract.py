@@ -10,7 +10,7 @@ import pytest
 from gym_testing.checks import contract
 from testing.checks.goals import HEAD, VERIFY, broken, load, rows, written
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("few_objects")]
 
 
 SESSION = """

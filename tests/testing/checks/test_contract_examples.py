@@ -11,7 +11,7 @@ from gym_testing.checks import contract
 from tables import table
 from testing.checks.goals import HEAD, VERIFY, broken, load, rows
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("few_objects")]
 
 
 @pytest.mark.parametrize(
