@@ -48,5 +48,5 @@ def test_brokers_verify_the_certificates_of_those_that_they_are_told_of(tmp_path
             for broker in brokers:
                 broker.wait(30)
     refused = re.compile(r"handshake error: (?!EOF)")
-    # EOF: whoever connects reads first, on a connection of its own, what the broker says of itself.
+    # EOF: a client first reads, on a connection of its own, what the broker says of itself.
     assert {host for host, path in logs.items() if refused.search(path.read_text())} == set()

@@ -9,8 +9,8 @@ the traffic grows with the number of members, not with members times followers.
 The followers need no consensus. While two lists differ, a member may have two watchers or none. A member that
 no follower asks announces itself again, and so does, at once, a live member that was declared gone. A worker
 that did not answer a caller is watched by that caller too, until it answers or is gone. While two brokers are
-cut off from each other, followers on each side ask the members there and declare all others gone; nobody has
-to announce itself afterwards. So followers ask some of those that were declared gone again now and then, and
+cut off from each other, followers on each side ask the members there and declare all others gone; then no
+member announces itself. So followers ask some of those that were declared gone again now and then, and
 call the roll if one answers.
 
 A list is not stored: a new follower gets it from another follower (``members.<kind>``), and the first one

@@ -169,7 +169,7 @@ async def test_no_subscription_is_lost_if_the_connection_breaks_while_they_are_m
         tasks.cancel_scope.cancel()
 
 
-async def test_one_line_of_the_log_says_why_a_broker_takes_nobody_back_and_what_to_do(
+async def test_one_line_of_the_log_says_why_a_broker_takes_no_client_back_and_what_to_do(
     start_server: StartServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(links, "RECONNECT_S", (0.05, 0.05))
