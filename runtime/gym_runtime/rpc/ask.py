@@ -154,8 +154,9 @@ class Router:
                     continue
                 lonely_since = lonely_since or clock.monotonic()
                 if clock.monotonic() - lonely_since > NO_WORKER_GRACE_S:
+                    blocked = view.last_blocked(pool)
                     start = f"start one with: gym-runtime start {kind}:{pool}"
-                    why = f"the last was {blocked}" if (blocked := view.last_blocked(pool)) else start
+                    why = f"the last was {blocked}" if blocked else start
                     raise NoWorker(
                         f"no worker serves {kind} '{pool}' since {NO_WORKER_GRACE_S:.0f} s; {why}", stage=kind
                     ) from error
