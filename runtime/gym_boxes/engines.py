@@ -17,14 +17,13 @@ from contextlib import suppress
 import anyio
 import anyio.to_thread
 import msgspec
-from gym_runtime import UsageError
+from gym_runtime import ResourceError, UsageError
 from gym_sandbox import Limits
 from gym_sandbox.container_engines import counts
 from gym_sandbox.processes import Child, EndOfProcess
 
-from gym_boxes.answers import too_large
 from gym_boxes.provider import GET_BYTES, BoxGone, BoxRefused, BoxUnknown, Found, Ran
-from gym_boxes.scripts import require_done, writing
+from gym_boxes.scripts import loaded, ran, read, reading, require_done, writing
 
 CALL_S = 60.0
 PULL_S = 1800.0
@@ -34,8 +33,12 @@ LAST_WORDS_S = 1.0
 """How long what a command has written is read after its end."""
 LABEL, PREFIX = "gym-label", "gym-"
 KEPT_BYTES = 1 << 20
-KILLED = 137
-_ABSENT = ("no such container", "no container with name", "is not running", "no such object")
+SNAPSHOT_BYTES = 8 << 30
+"""The largest box that is committed: the engine would write the hole of a sparse file out, onto the disk."""
+_ABSENT = (
+    *("no such container", "no container with name", "no such object"),
+    *("is not running", "container state improper"),
+)
 
 
 class _Row(msgspec.Struct, frozen=True):
@@ -90,14 +93,7 @@ class Engine:
 
     async def exec(self, box: str, script: str, *, timeout_s: float, stdin: bytes = b"") -> Ran:
         """See `gym_boxes.Provider.exec`."""
-        limited = ["timeout", "-s", "KILL", str(max(1, round(timeout_s))), "/bin/sh", "-c", script]
-        asked = ["exec", "--interactive", "--", _checked(box), *limited]
-        done = await self._engine(asked, stdin=stdin, limit_s=timeout_s + GRACE_S)
-        if done.exit_code in (1, 125, 126) and _says_absent(done):
-            await self.renew(box, 0)  # the command itself may have said so
-        if done.exit_code == KILLED:
-            return msgspec.structs.replace(done, exit_code=None)
-        return done
+        return await self._exec(box, script, timeout_s, stdin)
 
     async def put(self, box: str, path: str, data: bytes) -> None:
         """See `gym_boxes.Provider.put`."""
@@ -106,17 +102,19 @@ class Engine:
 
     async def get(self, box: str, path: str, *, most_bytes: int = GET_BYTES) -> bytes:
         """See `gym_boxes.Provider.get`."""
-        done = await self._engine(["exec", "--", _checked(box), "cat", "--", path], kept_bytes=most_bytes + 1)
-        if done.exit_code != 0 and _says_absent(done):
-            await self.renew(box, 0)
-        require_done(done, f"there is no file {path} in the box")
-        if len(done.stdout) > most_bytes:
-            raise too_large(path, most_bytes)
-        return done.stdout
+        script = reading(path, most_bytes)
+        return read(await self._exec(box, script, CALL_S, b"", most_bytes + 1), path, most_bytes)
 
     async def snapshot(self, box: str) -> str:
         """See `gym_boxes.Provider.snapshot`: an image of this machine."""
         name = f"gym-snapshot-{secrets.token_hex(6)}"
+        asked = ["container", "inspect", "--size", "--format", "{{.SizeRw}}", "--", _checked(box)]
+        size = (await self._engine(asked, limit_s=PULL_S)).stdout.strip()
+        if size.isdigit() and int(size) > SNAPSHOT_BYTES:
+            raise ResourceError(
+                f"box {box} has {int(size):,} bytes of new files; a snapshot may have {SNAPSHOT_BYTES:,}",
+                stage="box",
+            )
         done = await self._engine(["commit", "--", _checked(box), name], limit_s=PULL_S)
         if done.exit_code != 0:
             raise BoxGone(f"box {box} cannot be committed: {_words(done)[-300:]}", stage="box")
@@ -160,6 +158,16 @@ class Engine:
 
     async def aclose(self) -> None:
         """See `gym_boxes.Provider.aclose`."""
+
+    async def _exec(
+        self, box: str, script: str, timeout_s: float, stdin: bytes, kept_bytes: int = KEPT_BYTES
+    ) -> Ran:
+        command, sent = loaded(script, stdin, timeout_s)
+        asked = ["exec", "--interactive", "--", _checked(box), *command]
+        done = await self._engine(asked, stdin=sent, limit_s=timeout_s + GRACE_S, kept_bytes=kept_bytes)
+        if done.exit_code in (1, 125, 126, 255) and _says_absent(done):
+            await self.renew(box, 0)  # the command itself may have said so
+        return ran(done.exit_code or 0, done.stdout, done.stderr)
 
     async def _engine(
         self,

@@ -184,7 +184,8 @@ class Kubernetes:
 
     async def get(self, box: str, path: str, *, most_bytes: int = GET_BYTES) -> bytes:
         """See `gym_boxes.Provider.get`."""
-        return read(await self._exec(box, reading(path), CALL_S, b"", most_bytes + 1), path, most_bytes)
+        script = reading(path, most_bytes)
+        return read(await self._exec(box, script, CALL_S, b"", most_bytes + 1), path, most_bytes)
 
     async def snapshot(self, box: str) -> str:
         """Pods have no snapshots.

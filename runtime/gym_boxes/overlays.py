@@ -94,7 +94,7 @@ class Overlays:
         """See `gym_boxes.Provider.get`."""
         # The end of a longer output is kept, too, so one byte more may be missing from it.
         keep = min(self._limits.file_bytes, most_bytes) + 2
-        done = await self._run(box, reading(path), FILE_S, keep=keep)
+        done = await self._run(box, reading(path, most_bytes), FILE_S, keep=keep)
         require_done(done, f"there is no file {path} in the box")
         if len(done.stdout) > most_bytes:
             raise too_large(path, most_bytes)

@@ -38,18 +38,25 @@ def ran(code: int, stdout: bytes | bytearray, stderr: bytes | bytearray) -> Ran:
 
 
 def writing(path: str) -> str:
-    """The script that writes its input to a file."""
-    folder = shlex.quote(os.path.dirname(path) or ".")
-    return f"mkdir -p -- {folder} && cat >{shlex.quote(path)}"
+    """The script that writes its input to a file. It removes a pipe of that name, which would not end."""
+    folder, file = shlex.quote(os.path.dirname(path) or "."), shlex.quote(path)
+    return f"mkdir -p -- {folder} && {{ [ ! -p {file} ] || rm -f -- {file}; }} && cat >{file}"
 
 
-def reading(path: str) -> str:
-    """The script that prints a file."""
-    return f"cat -- {shlex.quote(path)}"
+def reading(path: str, most_bytes: int) -> str:
+    """The script that prints a file: one byte more than ``most_bytes`` of a longer one.
+
+    It refuses pipes and devices, which may have no end.
+    """
+    file = shlex.quote(path)
+    odd = f"[ -p {file} ] || [ -c {file} ] || [ -b {file} ]"
+    return (
+        f"if {odd}; then echo 'it is a pipe or a device' >&2; exit 1; fi; head -c {most_bytes + 1} -- {file}"
+    )
 
 
 def read(done: Ran, path: str, most_bytes: int) -> bytes:
-    """The file that `reading` has printed, of which one byte more than ``most_bytes`` was kept.
+    """The file that `reading` has printed.
 
     Raises:
         ResourceError: the box has no such file, or the file is longer.

@@ -11,6 +11,7 @@ import tempfile
 from collections.abc import AsyncGenerator, Iterator
 from pathlib import Path
 
+import anyio
 import pytest
 from boxes.daytona_server import DaytonaServer
 from boxes.e2b_server import E2BServer
@@ -143,6 +144,42 @@ async def test_a_box_lives_is_snapshot_forked_found_and_ended(made: tuple[Provid
     assert list(await boxes.list(f"{account}.")) == []
     for _ in range(2):
         await boxes.forget(kept)
+
+
+async def test_pipes_and_devices_of_a_box_hold_nothing_up(made: tuple[Provider, str]) -> None:
+    boxes, template = made
+    if not isinstance(boxes, (Engine, Kubernetes, Overlays)):
+        pytest.skip("the service reads and writes files itself")
+    box = await boxes.create(template, label=f"t{os.getpid()}.0.1", life_s=600)
+    done = await boxes.exec(box, "mkfifo pipe 'other pipe'; pwd", timeout_s=30)
+    home = done.stdout.decode().strip().rstrip("/")
+    with anyio.fail_after(50):  # a read without an end would take a minute
+        for path in (f"{home}/pipe", "/dev/zero"):
+            with pytest.raises(ResourceError, match="it is a pipe or a device"):
+                await boxes.get(box, path)
+        await boxes.put(box, f"{home}/other pipe", b"1")
+        assert await boxes.get(box, f"{home}/other pipe") == b"1"
+    await boxes.end(box)
+
+
+@pytest.mark.soak
+async def test_a_hostile_box_of_an_engine_is_gone_and_fills_no_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    with images.used("podman", monkeypatch):
+        boxes = Engine("podman")
+        box = await boxes.create(images.NAME, label=f"t{os.getpid()}.0.1", life_s=600)
+        await boxes.exec(box, "dd if=/dev/null of=/tmp/sparse bs=1 seek=1T", timeout_s=60)
+        with pytest.raises(ResourceError, match=r"has 1,099,\d+,\d+,\d+ bytes of new files"):
+            await boxes.snapshot(box)
+        done = await boxes.exec(box, f"echo a\0b; : {'x' * 300_000}", timeout_s=30)
+        assert (done.exit_code, done.stdout) == (0, b"ab\n"), (
+            "neither NUL nor length is an error of this process"
+        )
+        await boxes.exec(box, "kill -9 -1", timeout_s=30)
+        with pytest.raises(BoxGone):
+            await boxes.exec(box, "echo alive", timeout_s=30)
+        with pytest.raises(BoxGone):
+            await boxes.get(box, "/tmp/sparse")
+        await boxes.end(box)
 
 
 @pytest.mark.skipif(bool(_refusal), reason=_refusal)
