@@ -19,10 +19,12 @@ import anyio
 from anyio import to_thread
 
 from gym_sandbox import base_images, container_engines, dockerfiles
-from gym_sandbox.sandbox_errors import SetupError
+from gym_sandbox.sandbox_errors import SetupError, StartError
 
 LABEL = "gym-runtime"
 COPY_LIMIT_S = 600.0
+COPY_BYTES = 8 << 30
+"""The most new files of a container that is copied: the engine would write the holes of sparse files out."""
 # Package managers change owners and users.
 _CAPABILITIES = f"{container_engines.CAPABILITIES},SETUID,SETGID,SETFCAP"
 
@@ -96,13 +98,17 @@ async def copied(container: container_engines.Contained) -> str:
     """The name of an image with the files that a container has now; it is removed after its last container.
 
     Raises:
-        StartError: the engine fails.
+        StartError: the engine fails, or the container has more new files than `COPY_BYTES`.
         SetupError: the engine cannot do that.
     """
-    engine = _engine("a container is copied")
+    engine, problem = _engine("a container is copied"), "the container cannot be copied"
+    asked = [engine, "container", "inspect", "--size", "--format", "{{.SizeRw}}", container.name]
+    size = (await container_engines.said(asked, COPY_LIMIT_S, problem)).rpartition("\n")[2]
+    if size.isdigit() and int(size) > COPY_BYTES:
+        raise StartError(f"{problem}: its new files have {int(size):,} bytes, and {COPY_BYTES:,} are allowed")
     image = f"localhost/gym-copy-{os.getpid()}-{secrets.token_hex(4)}:copy"
     told = [engine, "commit", "--pause=false", f"--change=LABEL {LABEL}=copy", container.name, image]
-    await container_engines.said(told, COPY_LIMIT_S, "the container cannot be copied")
+    await container_engines.said(told, COPY_LIMIT_S, problem)
     known = container_engines.known(engine, image)
     known.pulled = known.once = True
     known.waiting += 1

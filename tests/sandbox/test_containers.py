@@ -331,6 +331,11 @@ async def test_a_container_is_copied_without_its_processes(podman: images.Engine
     async with Container(images.NAME, directory="/testbed", limits=SMALL) as box:
         await box.run("echo kept >file; (while :; do date >/testbed/alive; sleep 0.1; done) &", timeout_s=20)
         copy = await box.copied()
+        # Sparse files, each within the limit on a file, take no room here; in an image they would.
+        sparse = "[open(f'/tmp/{i}', 'wb').truncate(1 << 20) for i in range(9000)]"
+        await box.run(f'python3 -c "{sparse}"', timeout_s=60)
+        with pytest.raises(StartError, match=r"its new files have 9,\d{3},\d{3},\d{3} bytes"):
+            await box.copied()
     async with copy:
         look = "cat file; rm -f alive; sleep 0.5; ls; cut -d: -f1 -s /proc/net/dev"
         lines = (await copy.run(look, timeout_s=20)).stdout.decode().split()
