@@ -6,6 +6,8 @@ there at the start, and none of them has grown.
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 import anyio
 import psutil
 import pytest
@@ -57,9 +59,10 @@ async def make(gym: Client, number: int) -> None:
     await gym.cancel(run)
 
 
-def processes() -> dict[int, psutil.Process]:
-    """All that the system has started, but not the forks that judge."""
-    return {one.pid: one for one in psutil.Process().children(recursive=True)}
+def processes(earlier: Collection[int] = ()) -> dict[int, psutil.Process]:
+    """All that this process has started, but not the forks that judge, nor ``earlier`` ones."""
+    children = psutil.Process().children(recursive=True)
+    return {one.pid: one for one in children if one.pid not in earlier}
 
 
 def is_sandboxed(process: psutil.Process) -> bool:
@@ -83,6 +86,7 @@ async def test_after_many_runs_nothing_is_left_and_no_process_has_grown(runs: in
         catalogue.environment(name)
     model = ModelSettings(provider="scripted", name="message")
     pools = make_pools(list(ENVIRONMENTS), model, workers=1, concurrency=16)
+    earlier = set(processes())  # such as a template of another test's sandboxes
     async with running(SystemSpec(pools=pools)) as system, connect(nats=system.url) as gym:
         workers = {event.pid for event in system.workers.values()}
         warm: dict[int, int] = {}
@@ -93,11 +97,11 @@ async def test_after_many_runs_nothing_is_left_and_no_process_has_grown(runs: in
             while first < WARM_RUNS or anyio.current_time() < began_s + WARM_S:
                 await make(gym, first)
                 first += 1
-            warm = held_bytes(processes())
-            sandboxed_before = {pid for pid, one in processes().items() if is_sandboxed(one)}
+            warm = held_bytes(processes(earlier))
+            sandboxed_before = {pid for pid, one in processes(earlier).items() if is_sandboxed(one)}
         for number in range(first, first + runs):
             await make(gym, number)
-        present = processes()
+        present = processes(earlier)
         end = held_bytes(present)
         left: dict[str, int] = {}
         with anyio.move_on_after(10 * busy()):
@@ -121,7 +125,7 @@ async def test_after_many_runs_nothing_is_left_and_no_process_has_grown(runs: in
         most = SANDBOXED_EACH * (Pool().slots + 3)
         # One that has just ended its work may still be there.
         with anyio.move_on_after(10 * busy()):
-            while len([one for one in processes().values() if is_sandboxed(one)]) > most:
+            while len([one for one in processes(earlier).values() if is_sandboxed(one)]) > most:
                 await anyio.sleep(0.05)
-        assert len([one for one in processes().values() if is_sandboxed(one)]) <= most
+        assert len([one for one in processes(earlier).values() if is_sandboxed(one)]) <= most
         assert not warm or present.keys() - sandboxed == warm.keys() - sandboxed_before

@@ -205,7 +205,7 @@ def use(key):
 def say():
     log.debug("too quiet")
     try:
-        use("sk-very-" + "secret")
+        use("sk-very-" + "terces"[::-1])  # Python 3.13 shows the lines of a program that was given by -c
     except ValueError:
         log.warning("a warning", run="r1", exc_info=True)
 
