@@ -666,8 +666,8 @@ class Client:
 
         Args:
             settings: ``concurrency``: its rollouts in progress at most, for each agent; those in progress
-                stay. ``max_attempts``, ``max_turns``, ``timeout_s`` and ``call_timeout_s``: as in
-                `RolloutSettings`. None for one takes the change back.
+                stay. ``share``, ``priority``, ``max_attempts``, ``max_turns``, ``timeout_s`` and
+                ``call_timeout_s``: as in `RolloutSettings`. None for one takes the change back.
 
         Raises:
             UsageError: as `pause`, or a name or a value is wrong; then nothing is changed.
