@@ -89,7 +89,8 @@ class BrokerPlan(msgspec.Struct, frozen=True, kw_only=True):
             UsageError: one is no ``HOST:PORT``.
         """
         named = {"--listen": self.listen, "--monitor": self.monitor, "--leaves": self.leaves}
-        return {name: _parse(name, text) for name, text in named.items() if text or name != "--leaves"}
+        found = {name: _parse(name, text) for name, text in named.items() if text or name != "--leaves"}
+        return found | ({"--nodes": (found["--listen"][0], ROUTE_PORT)} if self.nodes else {})
 
     @property
     def store(self) -> Path:

@@ -19,7 +19,7 @@ import anyio
 import pytest
 from deploy.brokers import serving, until_ready
 from faults.broker.broker_runs import break_disk
-from gym_deploy.broker_plan import BrokerPlan, configure
+from gym_deploy.broker_plan import ROUTE_PORT, BrokerPlan, configure
 from gym_runtime import connect
 from gym_runtime.bus import nats
 from gym_runtime.bus.identity import Join, read_join, read_keys, write_join
@@ -29,7 +29,7 @@ from gym_runtime.messages.outcomes import Completed
 from gym_runtime.messages.rollout_settings import RolloutSettings
 from gym_runtime.system.spec import SystemSpec
 from gym_runtime.system.system import System, launch
-from ports import free_port
+from ports import free_port, loopback_hosts
 from runtime.cli.started import SCRIPT
 from time_limits import busy
 
@@ -354,7 +354,7 @@ async def test_an_autoscaler_sees_a_run_with_a_priority_before_the_first_worker(
 @pytest.mark.timeout(180)
 async def test_three_brokers_keep_everything_three_times_and_one_may_end(tmp_path: Path) -> None:
     folder, port = tmp_path / "broker", free_port()
-    hosts = ["127.0.0.1", "127.0.0.2", "127.0.0.3"]
+    hosts = loopback_hosts(3)
     with ExitStack() as stack:
         nodes = [
             stack.enter_context(
@@ -383,11 +383,11 @@ async def test_three_brokers_keep_everything_three_times_and_one_may_end(tmp_pat
 
 @pytest.mark.slow
 def test_a_node_that_waits_for_the_others_ends_at_a_signal(tmp_path: Path) -> None:
-    port = free_port()
-    more = ("--nodes", "127.0.0.1,127.0.0.2,127.0.0.3", "--node", "127.0.0.1")
-    with serving(tmp_path / "broker", *more, port=port) as process:
+    hosts, port = loopback_hosts(3), free_port()
+    more = ("--nodes", ",".join(hosts), "--node", hosts[0])
+    with serving(tmp_path / "broker", *more, host=hosts[0], port=port) as process:
         end_s = time.monotonic() + 20 * busy()
-        while not answers(port + 1):
+        while not answers(hosts[0], port + 1):
             assert time.monotonic() < end_s
             time.sleep(0.05)
         children = process.children(recursive=True)
@@ -396,9 +396,9 @@ def test_a_node_that_waits_for_the_others_ends_at_a_signal(tmp_path: Path) -> No
         assert not [child for child in children if child.is_running()]
 
 
-def answers(port: int) -> bool:
+def answers(host: str, port: int) -> bool:
     with socket.socket() as tried:
-        return tried.connect_ex(("127.0.0.1", port)) == 0
+        return tried.connect_ex((host, port)) == 0
 
 
 @pytest.mark.slow
@@ -427,6 +427,18 @@ def test_a_port_that_is_taken_is_refused_in_one_line_also_with_the_same_keys(tmp
                 f"gym-runtime: {taken}: address already in use; end the program that listens there, or give "
                 "another port\n"
             )
+
+
+@pytest.mark.slow
+def test_a_second_cluster_on_the_same_hosts_is_refused_in_one_line(tmp_path: Path) -> None:
+    host, *others = loopback_hosts(3)
+    nodes = ("--nodes", ",".join((host, *others)), "--node", host)
+    with socket.create_server((host, ROUTE_PORT)), serving(tmp_path / "broker", *nodes, host=host) as process:
+        assert process.wait(30) == 2
+    assert (tmp_path / f"broker-{host}.log").read_text() == (
+        f"gym-runtime: --nodes {host}:{ROUTE_PORT}: address already in use; end the program that listens "
+        "there, or give another host: brokers of a cluster meet at this port\n"
+    )
 
 
 @pytest.mark.slow
@@ -472,10 +484,11 @@ def test_a_node_that_its_own_client_does_not_trust_ends_with_the_reason(tmp_path
     folder, port = tmp_path / "broker", free_port()
     folder.mkdir(mode=0o700)
     own_authority(folder, "basicConstraints=critical,CA:FALSE")
-    nodes = ("--nodes", "127.0.0.1,127.0.0.2,127.0.0.3", "--node", "127.0.0.1")
-    with serving(folder, *nodes, port=port) as process:
+    first, *others = loopback_hosts(3)
+    nodes = ("--nodes", ",".join((first, *others)), "--node", first)
+    with serving(folder, *nodes, host=first, port=port) as process:
         assert process.wait(30) == 2
-    assert "cannot connect to the broker" in (tmp_path / "broker-127.0.0.1.log").read_text()
+    assert "cannot connect to the broker" in (tmp_path / f"broker-{first}.log").read_text()
 
 
 @pytest.mark.slow
