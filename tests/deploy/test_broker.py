@@ -126,7 +126,7 @@ async def test_a_broker_is_joined_at_an_address_of_ipv6(tmp_path: Path) -> None:
     assert 'routes: ["nats-route://[fd00::2]:6222", "nats-route://c:6222"]' in text
     assert 'client_advertise: "[fd00::1]:4222"' in text
     port = free_port()
-    with serving(tmp_path / "broker", "--host", "::1", host="[::1]", port=port) as process:
+    with serving(tmp_path / "broker", "--host", "[::1]", host="[::1]", port=port) as process:
         until_ready(process)
         join = tmp_path / "broker" / "join" / "client.join"
         assert read_join(join).urls == (f"tls://[::1]:{port}",)
@@ -167,6 +167,8 @@ def test_what_cannot_be_used_is_one_line(tmp_path: Path) -> None:
     for listen in ("4222", "127.0.0.1:0", "127.0.0.1:65536"):
         with pytest.raises(UsageError, match="expected HOST:PORT"):
             configure(BrokerPlan(folder=tmp_path, listen=listen))
+    with pytest.raises(UsageError, match="--leaf-of hub:leaf: expected HOST:PORT"):
+        configure(BrokerPlan(folder=tmp_path, leaf_of=("hub:leaf",)))
     with pytest.raises(UsageError, match="--monitor 8222: expected HOST:PORT"):
         configure(BrokerPlan(folder=tmp_path, monitor="8222"))
     with pytest.raises(UsageError, match="is not among them"):
@@ -184,6 +186,9 @@ def test_what_cannot_be_used_is_one_line(tmp_path: Path) -> None:
         BrokerPlan(folder=tmp_path / "in", hosts=('a b"',)),
         BrokerPlan(folder=tmp_path / "in", nodes=("", "a"), node="a"),
         BrokerPlan(folder=tmp_path / "in", leaf_of=("a\nb",)),
+        # The name with the port would be in the join files, and in no address that can be reached.
+        BrokerPlan(folder=tmp_path / "in", hosts=("broker.example:4222",)),
+        BrokerPlan(folder=tmp_path / "in", nodes=("a:4222", "b:4222", "c:4222"), node="a:4222"),
         BrokerPlan(folder=tmp_path / "in", prefix="a b"),
         BrokerPlan(folder=tmp_path / "in", prefix=">"),
     ):
