@@ -59,6 +59,7 @@ class Values(msgspec.Struct, frozen=True, kw_only=True):
             "PACKAGE": self.package,
             "ENVIRONMENTS": ",".join(self.environments),
             "ENVIRONMENT_LIST": ", ".join(f'"{name}"' for name in self.environments),
+            "AGENT_LIST": ", ".join(catalogue.names("agents")),
             "MODEL": self.model,
             "MODEL_PROVIDER": self.model.partition("/")[0],
             "MODEL_NAME": self.model.partition("/")[2],
