@@ -254,12 +254,24 @@ class NewRuns:
             tasks=1 + max((spec.task_index for spec in listed), default=-1),
         )
 
+    async def plan(self, dataset: Dataset, asked: RolloutSettings) -> RunPlan:
+        """The plan of a new run of a dataset.
+
+        Raises:
+            UsageError: as `settings` and `RunPlan.require_runnable`, or no environment has a role.
+        """
+        plan = RunPlan(dataset, await self.settings(asked))
+        plan.require_runnable()
+        if plan.settings.agent is None:
+            known = {name: dataset.environment(name) for name in dataset.environments}
+            require_declared(tuple({**asked.roles, **asked.role_sampling}), known, known)
+        return plan
+
     async def of_dataset(
         self, dataset: Dataset, asked: RolloutSettings
     ) -> tuple[Iterable[RolloutSpec], RunInfo]:
         """As `of_rows`, of a dataset that is open."""
-        plan = RunPlan(dataset, await self.settings(asked))
-        plan.require_runnable()
+        plan = await self.plan(dataset, asked)
         named = self.info(plan.settings)
         await self.served_only(plan.one_of_each())
         specs = self.startable(plan.specs(named.run, attached=True))
