@@ -24,6 +24,12 @@ def free_port() -> int:
             return port
 
 
+def loopback_hosts(count: int) -> list[str]:
+    """Addresses of this machine alone: brokers of a cluster meet at one port, whichever tests run beside."""
+    network = f"127.{random.randrange(1, 255)}.{random.randrange(1, 255)}"
+    return [f"{network}.{number}" for number in range(1, count + 1)]
+
+
 def restartable_broker(folder: Path) -> Broker:
     """A broker that may be away for a while: nothing gets its port meanwhile."""
     broker = Broker(folder)

@@ -67,9 +67,10 @@ def _require_free(name: str, host: str, port: int) -> None:
         # nats-server has its own words for other faults, such as a name that is not found.
         if error.errno != errno.EADDRINUSE:
             return
+        other = "host: brokers of a cluster meet at this port" if name == "--nodes" else "port"
         raise UsageError(
             f"{name} {host}:{port}: address already in use; end the program that listens there, or give "
-            "another port"
+            f"another {other}"
         ) from error
 
 

@@ -17,7 +17,7 @@ BROKER_LINGER_S = 28.0
 """How long it waits for workers to finish their work: a little longer than `DRAIN_S`, and less than
 platforms wait."""
 
-_HOST = re.compile(r"[A-Za-z0-9.:_\[\]-]+")
+_HOST = re.compile(r"[A-Za-z0-9._-]+")
 _STORE = "jetstream-"
 ROUTE_PORT = 6222
 LEAF_PORT = 7422
@@ -89,7 +89,8 @@ class BrokerPlan(msgspec.Struct, frozen=True, kw_only=True):
             UsageError: one is no ``HOST:PORT``.
         """
         named = {"--listen": self.listen, "--monitor": self.monitor, "--leaves": self.leaves}
-        return {name: _parse(name, text) for name, text in named.items() if text or name != "--leaves"}
+        found = {name: _parse(name, text) for name, text in named.items() if text or name != "--leaves"}
+        return found | ({"--nodes": (found["--listen"][0], ROUTE_PORT)} if self.nodes else {})
 
     @property
     def store(self) -> Path:
@@ -123,9 +124,9 @@ def configure(plan: BrokerPlan) -> Path:
     """
     host, port = plan.address
     names = Names(plan.prefix)  # refuses what no system can have
-    for name in (plan.name, *plan.hosts, *plan.nodes, *plan.leaf_of):
-        if not _HOST.fullmatch(name):
-            what = f"{name!r} is no host's name or address: letters, digits and .:[]_- only"
+    for name in (plan.name, *plan.hosts, *plan.nodes, *(host for host, _ in map(_hub, plan.leaf_of))):
+        if not _HOST.fullmatch(name) and not identities.is_address(name.strip("[]")):
+            what = f"{name!r} is no host's name (letters, digits and ._- only) or address, which has no port"
             raise UsageError(f"{what}; give others with --host, --node, --nodes or --leaf-of")
     if len(set(plan.nodes)) < len(plan.nodes):
         raise UsageError(f"--nodes {','.join(plan.nodes)}: each broker has a name of its own; name each once")
@@ -145,7 +146,14 @@ def configure(plan: BrokerPlan) -> Path:
     _look_for_streams(plan)
     folder = plan.folder.absolute()
     here = () if host in ("0.0.0.0", "::", "[::]") else (host.strip("[]"),)
-    hosts = [*plan.hosts, plan.name, socket.getfqdn(), *here, "localhost", "127.0.0.1"]
+    hosts = [
+        *(one.strip("[]") for one in plan.hosts),
+        plan.name,
+        socket.getfqdn(),
+        *here,
+        "localhost",
+        "127.0.0.1",
+    ]
     urls = [f"tls://{_in_url(one)}:{port}" for one in plan.reached_at]
     identities.make(folder, node=plan.name, hosts=hosts, urls=urls, leaves=bool(plan.leaves or plan.leaf_of))
     settings = {
@@ -207,11 +215,22 @@ def _with_sites(plan: BrokerPlan, text: str) -> str:
     if plan.leaf_of:
         for part in _JETSTREAM:
             text = text.replace(part, "")
-        hubs = [one if ":" in one else f"{one}:{LEAF_PORT}" for one in plan.leaf_of]
+        hubs = [f"{_in_url(host)}:{port}" for host, port in map(_hub, plan.leaf_of)]
         seed = (plan.folder / f"{identities.SITE}.seed").read_text().strip()
         urls = ", ".join(f'"tls://{hub}"' for hub in hubs)
         text += _LEAF_OF.format(urls=urls, seed=seed, tls=_TLS.format(more=""))
     return text
+
+
+def _hub(text: str) -> tuple[str, int]:
+    """A broker at the first site: its host, and its port for brokers of other sites.
+
+    >>> _hub("broker.example"), _hub("broker.example:7000"), _hub("[fd00::5]:7000"), _hub("fd00::5")
+    (('broker.example', 7422), ('broker.example', 7000), ('[fd00::5]', 7000), ('fd00::5', 7422))
+    """
+    if ":" not in text or identities.is_address(text.strip("[]")):
+        return text, LEAF_PORT
+    return _parse("--leaf-of", text)
 
 
 def _in_url(host: str) -> str:

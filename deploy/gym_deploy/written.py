@@ -16,6 +16,7 @@ from typing import Literal
 
 import msgspec
 from gym_runtime.bus import Names
+from gym_runtime.environment import catalogue
 from gym_runtime.errors import UsageError
 from gym_runtime.files import write_whole
 
@@ -50,7 +51,7 @@ class Values(msgspec.Struct, frozen=True, kw_only=True):
 
         Raises:
             UsageError: a value is empty, or has characters that a shell or YAML would read as something
-                else; or no system can have this prefix.
+                else; there is no such environment or model provider; or no system can have this prefix.
         """
         urls = [part for url in self.model_urls for part in ("--model-url", url)]
         values = {
@@ -58,6 +59,7 @@ class Values(msgspec.Struct, frozen=True, kw_only=True):
             "PACKAGE": self.package,
             "ENVIRONMENTS": ",".join(self.environments),
             "ENVIRONMENT_LIST": ", ".join(f'"{name}"' for name in self.environments),
+            "AGENT_LIST": ", ".join(catalogue.names("agents")),
             "MODEL": self.model,
             "MODEL_PROVIDER": self.model.partition("/")[0],
             "MODEL_NAME": self.model.partition("/")[2],
@@ -80,8 +82,18 @@ class Values(msgspec.Struct, frozen=True, kw_only=True):
                 raise UsageError(f"--{option} {value!r}: letters, digits and ./:,@=+[]-_ only, at least one")
         if not (values["MODEL_PROVIDER"] and values["MODEL_NAME"]):
             raise UsageError(f"--model {self.model}: it is PROVIDER/NAME, such as openai/Qwen/Qwen3-4B")
+        # Otherwise the log of a worker that never serves would say it, when the system has started.
+        for name in self.environments:
+            _require("environments", "environment", name)
+        _require("models", "model provider", values["MODEL_PROVIDER"])
         Names(self.prefix)
         return values
+
+
+def _require(kind: catalogue.Kind, what: str, name: str) -> None:
+    if not catalogue.exists(kind, name):
+        near = catalogue.suggest(name, catalogue.names(kind), kind)
+        raise UsageError(f"there is no {what} '{name}'{near}")
 
 
 def write(platform: Platform, folder: Path, values: Values, *, overwrite: bool = False) -> list[Path]:

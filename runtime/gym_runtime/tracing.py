@@ -55,6 +55,21 @@ def exports(signal: Signal) -> bool:
     )
 
 
+def foreign_protocol() -> str:
+    """What to say of a protocol that the environment asks for and that is not spoken here; empty if it asks
+    for none."""
+    signals: tuple[Signal, ...] = ("traces", "metrics", "logs")
+    for signal in filter(exports, signals):
+        names = (f"OTEL_EXPORTER_OTLP_{signal.upper()}_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
+        name = next((name for name in names if os.environ.get(name)), "")
+        if name and os.environ[name] != "http/protobuf":
+            return (
+                f"{name} is '{os.environ[name]}', but OTLP is sent by HTTP with protobuf: give the "
+                "collector's port for HTTP, mostly 4318"
+            )
+    return ""
+
+
 def resource(service: str, worker: str = "") -> Resource:
     """What exports: ``OTEL_SERVICE_NAME`` and ``OTEL_RESOURCE_ATTRIBUTES`` win over what is given here."""
     from opentelemetry.sdk.resources import Resource

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-import shutil
 import signal
 import socket
 import ssl
 import subprocess
 import time
 from contextlib import ExitStack, suppress
-from itertools import product
 from pathlib import Path
 from typing import Any
 from urllib.request import urlopen
@@ -29,7 +27,7 @@ from gym_runtime.messages.outcomes import Completed
 from gym_runtime.messages.rollout_settings import RolloutSettings
 from gym_runtime.system.spec import SystemSpec
 from gym_runtime.system.system import System, launch
-from ports import free_port
+from ports import free_port, loopback_hosts
 from runtime.cli.started import SCRIPT
 from time_limits import busy
 
@@ -126,7 +124,7 @@ async def test_a_broker_is_joined_at_an_address_of_ipv6(tmp_path: Path) -> None:
     assert 'routes: ["nats-route://[fd00::2]:6222", "nats-route://c:6222"]' in text
     assert 'client_advertise: "[fd00::1]:4222"' in text
     port = free_port()
-    with serving(tmp_path / "broker", "--host", "::1", host="[::1]", port=port) as process:
+    with serving(tmp_path / "broker", "--host", "[::1]", host="[::1]", port=port) as process:
         until_ready(process)
         join = tmp_path / "broker" / "join" / "client.join"
         assert read_join(join).urls == (f"tls://[::1]:{port}",)
@@ -167,6 +165,8 @@ def test_what_cannot_be_used_is_one_line(tmp_path: Path) -> None:
     for listen in ("4222", "127.0.0.1:0", "127.0.0.1:65536"):
         with pytest.raises(UsageError, match="expected HOST:PORT"):
             configure(BrokerPlan(folder=tmp_path, listen=listen))
+    with pytest.raises(UsageError, match="--leaf-of hub:leaf: expected HOST:PORT"):
+        configure(BrokerPlan(folder=tmp_path, leaf_of=("hub:leaf",)))
     with pytest.raises(UsageError, match="--monitor 8222: expected HOST:PORT"):
         configure(BrokerPlan(folder=tmp_path, monitor="8222"))
     with pytest.raises(UsageError, match="is not among them"):
@@ -184,6 +184,9 @@ def test_what_cannot_be_used_is_one_line(tmp_path: Path) -> None:
         BrokerPlan(folder=tmp_path / "in", hosts=('a b"',)),
         BrokerPlan(folder=tmp_path / "in", nodes=("", "a"), node="a"),
         BrokerPlan(folder=tmp_path / "in", leaf_of=("a\nb",)),
+        # The name with the port would be in the join files, and in no address that can be reached.
+        BrokerPlan(folder=tmp_path / "in", hosts=("broker.example:4222",)),
+        BrokerPlan(folder=tmp_path / "in", nodes=("a:4222", "b:4222", "c:4222"), node="a:4222"),
         BrokerPlan(folder=tmp_path / "in", prefix="a b"),
         BrokerPlan(folder=tmp_path / "in", prefix=">"),
     ):
@@ -354,7 +357,7 @@ async def test_an_autoscaler_sees_a_run_with_a_priority_before_the_first_worker(
 @pytest.mark.timeout(180)
 async def test_three_brokers_keep_everything_three_times_and_one_may_end(tmp_path: Path) -> None:
     folder, port = tmp_path / "broker", free_port()
-    hosts = ["127.0.0.1", "127.0.0.2", "127.0.0.3"]
+    hosts = loopback_hosts(3)
     with ExitStack() as stack:
         nodes = [
             stack.enter_context(
@@ -383,11 +386,11 @@ async def test_three_brokers_keep_everything_three_times_and_one_may_end(tmp_pat
 
 @pytest.mark.slow
 def test_a_node_that_waits_for_the_others_ends_at_a_signal(tmp_path: Path) -> None:
-    port = free_port()
-    more = ("--nodes", "127.0.0.1,127.0.0.2,127.0.0.3", "--node", "127.0.0.1")
-    with serving(tmp_path / "broker", *more, port=port) as process:
+    hosts, port = loopback_hosts(3), free_port()
+    more = ("--nodes", ",".join(hosts), "--node", hosts[0])
+    with serving(tmp_path / "broker", *more, host=hosts[0], port=port) as process:
         end_s = time.monotonic() + 20 * busy()
-        while not answers(port + 1):
+        while not answers(hosts[0], port + 1):
             assert time.monotonic() < end_s
             time.sleep(0.05)
         children = process.children(recursive=True)
@@ -396,67 +399,9 @@ def test_a_node_that_waits_for_the_others_ends_at_a_signal(tmp_path: Path) -> No
         assert not [child for child in children if child.is_running()]
 
 
-def answers(port: int) -> bool:
+def answers(host: str, port: int) -> bool:
     with socket.socket() as tried:
-        return tried.connect_ex(("127.0.0.1", port)) == 0
-
-
-@pytest.mark.slow
-def test_a_port_that_is_taken_is_refused_in_one_line_also_with_the_same_keys(tmp_path: Path) -> None:
-    """With a copy of the other broker's folder it would join that broker, and say that it is ready."""
-    port = free_port()
-    with serving(tmp_path / "one", port=port) as process:
-        until_ready(process)
-        shutil.copytree(tmp_path / "one", tmp_path / "copy", ignore=shutil.ignore_patterns("jetstream*"))
-        hosts = ["127.0.0.1", "[::]"] if socket.has_dualstack_ipv6() else ["127.0.0.1"]
-        free = f"127.0.0.1:{free_port()}"
-        tried = [(folder, f"{host}:{port}", free) for folder, host in product(("copy", "other"), hosts)]
-        # Of two teams' brokers on one machine, the second one must have another port for its statistics.
-        for folder, listen, monitor in [*tried, ("other", free, f"127.0.0.1:{port + 1}")]:
-            command = [SCRIPT, "broker", "--dir", str(tmp_path / folder), "--monitor", monitor]
-            done = subprocess.run(
-                [*command, "--listen", listen],
-                capture_output=True,
-                text=True,
-                timeout=30,
-                check=False,
-            )
-            assert (done.returncode, done.stdout) == (2, "")
-            taken = f"--monitor {monitor}" if listen == free else f"--listen {listen}"
-            assert done.stderr == (
-                f"gym-runtime: {taken}: address already in use; end the program that listens there, or give "
-                "another port\n"
-            )
-
-
-@pytest.mark.slow
-def test_a_second_broker_with_the_same_folder_is_refused_and_changes_nothing(tmp_path: Path) -> None:
-    folder = tmp_path / "broker"
-    with serving(folder) as process:
-        until_ready(process)
-        files = [
-            path for path in folder.rglob("*") if path.is_file() and path.suffix in (".conf", ".pem", ".join")
-        ]
-        before = {path: path.read_bytes() for path in files}
-        more = (
-            "--listen",
-            f"127.0.0.1:{free_port()}",
-            "--monitor",
-            "127.0.0.1:-1",
-            "--host",
-            "other.example",
-        )
-        second = subprocess.run(
-            [SCRIPT, "broker", "--dir", str(folder), *more],
-            capture_output=True,
-            text=True,
-            timeout=30,
-            check=False,
-        )
-        assert second.returncode == 2
-        assert "runs with this folder already; stop it first" in " ".join(second.stderr.split())
-        assert second.stdout == ""
-        assert before == {path: path.read_bytes() for path in files}
+        return tried.connect_ex((host, port)) == 0
 
 
 def test_a_damaged_key_is_one_line(tmp_path: Path) -> None:
@@ -472,10 +417,11 @@ def test_a_node_that_its_own_client_does_not_trust_ends_with_the_reason(tmp_path
     folder, port = tmp_path / "broker", free_port()
     folder.mkdir(mode=0o700)
     own_authority(folder, "basicConstraints=critical,CA:FALSE")
-    nodes = ("--nodes", "127.0.0.1,127.0.0.2,127.0.0.3", "--node", "127.0.0.1")
-    with serving(folder, *nodes, port=port) as process:
+    first, *others = loopback_hosts(3)
+    nodes = ("--nodes", ",".join((first, *others)), "--node", first)
+    with serving(folder, *nodes, host=first, port=port) as process:
         assert process.wait(30) == 2
-    assert "cannot connect to the broker" in (tmp_path / "broker-127.0.0.1.log").read_text()
+    assert "cannot connect to the broker" in (tmp_path / f"broker-{first}.log").read_text()
 
 
 @pytest.mark.slow

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -18,6 +19,7 @@ from deploy.brokers import serving, until_ready
 from deploy.keda import SCALED_OBJECT
 from gym_deploy.written import Values, write
 from gym_runtime.cli.app import application
+from gym_runtime.environment import catalogue
 from gym_runtime.messages.metric_names import QUEUE
 from runtime.cli.started import SCRIPT
 
@@ -353,7 +355,10 @@ def test_the_scaler_names_the_stream_and_the_consumers_that_there_are(chart: Pat
     scaled = objects["ScaledObject", "gym-agent"]["spec"]
     assert "replicas" not in objects["Deployment", "gym-agent"]["spec"]
     assert (scaled["minReplicaCount"], scaled["maxReplicaCount"]) == (0, 40)
-    for trigger, agent in zip(scaled["triggers"], ("tool_loop", "single_turn"), strict=True):
+    # KEDA does not see the queue of an agent that it is not told of: its rollouts would wait for ever.
+    asked = {entry["agent"] for entry in json.loads(run_command("ls", "--json"))}
+    assert asked <= {trigger["metadata"]["consumer"].removeprefix("agent-") for trigger in scaled["triggers"]}
+    for trigger, agent in zip(scaled["triggers"], catalogue.names("agents"), strict=True):
         metadata = trigger["metadata"]
         assert metadata["stream"] == "lab_TASKS"
         assert metadata["consumer"] == f"agent-{agent}"

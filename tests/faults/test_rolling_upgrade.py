@@ -27,7 +27,7 @@ from gym_runtime import connect
 from gym_runtime.client import Client, RunInfo
 from gym_runtime.files.rows import expand
 from gym_runtime.messages.outcomes import Completed, RolloutRecord
-from ports import free_port
+from ports import free_port, loopback_hosts
 from stubs import stub_engine
 from stubs.stub_engine import StubEngine
 from time_limits import busy
@@ -45,7 +45,7 @@ pytestmark = [
     pytest.mark.skipif(bool(WHY_NOT), reason=WHY_NOT),
 ]
 
-HOSTS = ("127.0.0.1", "127.0.0.2", "127.0.0.3")
+HOSTS = loopback_hosts(3)
 PARTS = ("runtime", "agents", "resources", "models")
 ROLLOUTS = 400
 SLOTS = 8

@@ -7,6 +7,7 @@ address, a name without a dot, one of the machine's own names, or a name that no
 
 from __future__ import annotations
 
+import errno
 import ipaddress
 import re
 import socket
@@ -109,7 +110,8 @@ async def serving(
             await site.start()
         except OSError as error:
             where = f"{host}:{port}"
-            raise UsageError(f"cannot listen on {where}: {error.strerror}; choose another port") from None
+            other = "port" if error.errno in (errno.EADDRINUSE, errno.EACCES) else "host"
+            raise UsageError(f"cannot listen on {where}: {error.strerror}; choose another {other}") from None
         port = runner.addresses[0][1]
         yield f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
     finally:

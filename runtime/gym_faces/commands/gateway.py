@@ -21,8 +21,8 @@ from gym_runtime.cli import (
     Port,
     run_async,
     terminal,
-    unserved,
 )
+from gym_runtime.client import unserved
 from gym_runtime.rpc import Router, all_workers
 
 from gym_faces.gateway.admission import Admission

@@ -23,8 +23,8 @@ from gym_runtime.cli import (
     RolloutsAsked,
     run_async,
     terminal,
-    unserved,
 )
+from gym_runtime.client import unserved
 
 from gym_faces.gym_server import GymServer, agents_yaml
 from gym_faces.gym_server.gym_http_server import USER

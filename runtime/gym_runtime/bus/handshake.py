@@ -28,7 +28,7 @@ import msgspec
 from nats.aio.client import Client
 from nats.errors import Error as NatsError
 
-from gym_runtime.bus.identity import CA, CREDENTIALS, Addresses, proof
+from gym_runtime.bus.identity import CA, CERTIFICATE, CREDENTIALS, KEY, Addresses, proof
 from gym_runtime.errors import UNREADABLE, BrokerError
 from gym_runtime.timing import CONNECT_TIMEOUT_S
 
@@ -287,6 +287,12 @@ def unreachable(where: str, error: Exception | None, credentials: Path | None = 
     if isinstance(error, ssl.SSLCertVerificationError):
         text = (
             f"its certificate is refused ({error.verify_message}): {_REMEDIES.get(error.verify_code, _TRUST)}"
+        )
+    elif isinstance(error, ssl.SSLError) and re.search("ALERT.*(CERTIFICATE|UNKNOWN_CA)", error.reason or ""):
+        said = (error.reason or "").partition("ALERT_")[2].replace("_", " ").lower()
+        text = (
+            f"it asks for a certificate that it trusts ({said}): name one that its authority has signed in "
+            f"{CERTIFICATE}, and its private key in {KEY}"
         )
     if error is not None and is_final(error):
         return BrokerError(f"cannot connect to the broker at {where}: {text}", final=True)

@@ -40,6 +40,9 @@ CERTIFICATE = "GYM_NATS_CERTIFICATE"
 KEY = "GYM_NATS_KEY"
 SEED_BYTES = 32
 
+_NO_PAIR = (
+    f"a certificate and its private key in PEM are needed, in one file or in two ({CERTIFICATE}, {KEY})"
+)
 _JWT = re.compile(r"BEGIN NATS USER JWT-+\s+([A-Za-z0-9_.=-]+)\s")
 
 SCHEMES = ("nats", "tls")
@@ -120,10 +123,10 @@ class Join(msgspec.Struct, frozen=True, kw_only=True):
     seeds: dict[str, str] = {}
 
     def trust(self) -> ssl.SSLContext:
-        """How TLS is spoken to these brokers.
+        """How TLS is spoken to these brokers, with our certificate if the environment names one.
 
         Raises:
-            UsageError: the authority is damaged.
+            UsageError: the authority is damaged, or our certificate cannot be used.
         """
         try:
             context = ssl.create_default_context(cadata=self.authority)
@@ -132,6 +135,7 @@ class Join(msgspec.Struct, frozen=True, kw_only=True):
         # Authorities of join files that earlier versions made do not say what their key is for, which Python
         # refuses from 3.13 on.
         context.verify_flags &= ~ssl.VERIFY_X509_STRICT
+        _show_certificate(context, os.environ)
         return context
 
 
@@ -209,23 +213,41 @@ def trust(environment: Mapping[str, str] = os.environ) -> ssl.SSLContext | None:
     Raises:
         UsageError: A file cannot be used; the message names its variable.
     """
-    authority, certificate, key = (environment.get(name) for name in (CA, CERTIFICATE, KEY))
-    if key and not certificate:
+    authority, certificate = environment.get(CA), environment.get(CERTIFICATE)
+    if environment.get(KEY) and not certificate:
         raise UsageError(f"{KEY} is set and {CERTIFICATE} is not: a private key needs its certificate")
     if not authority and not certificate:
         return None
     try:
         context = ssl.create_default_context(cafile=authority or None)
-    except OSError as error:  # ssl.SSLError is one
-        raise UsageError(f"{CA}={authority}: {error.strerror or error}") from error
-    if certificate:
-        try:
-            context.load_cert_chain(certificate, key or None)
-        except OSError as error:
-            raise UsageError(
-                f"{CERTIFICATE}={certificate}, {KEY}={key or ''}: {error.strerror or error}"
-            ) from error
+    except ssl.SSLError as error:
+        raise UsageError(f"{CA}={authority}: no certificates in PEM ({error.reason})") from error
+    except OSError as error:
+        raise UsageError(f"{CA}={authority}: {error.strerror}") from error
+    _show_certificate(context, environment)
     return context
+
+
+def _show_certificate(context: ssl.SSLContext, environment: Mapping[str, str]) -> None:
+    certificate, key = environment.get(CERTIFICATE), environment.get(KEY)
+    if not certificate:
+        return
+    given = f"{CERTIFICATE}={certificate}, {KEY}={key or ''}"
+
+    def no_phrase() -> str:
+        # Otherwise OpenSSL asks for it at the terminal, once for each process.
+        raise UsageError(f"{given}: the key is encrypted; store it without a pass phrase: openssl pkey")
+
+    try:
+        for path in filter(None, (certificate, key)):
+            with Path(path).open("rb"):
+                pass
+        context.load_cert_chain(certificate, key or None, no_phrase)
+    except ssl.SSLError as error:
+        what = "they do not belong together" if error.reason == "KEY_VALUES_MISMATCH" else _NO_PAIR
+        raise UsageError(f"{given}: {what}") from error
+    except OSError as error:
+        raise UsageError(f"{given}: {error.filename}: {error.strerror}") from error
 
 
 class Keys(msgspec.Struct, frozen=True):

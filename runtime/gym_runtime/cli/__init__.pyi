@@ -29,6 +29,5 @@ from .options import parse_urls as parse_urls
 from .options import shown_name as shown_name
 from .remote import ask as ask
 from .remote import run_async as run_async
-from .remote import unserved as unserved
 from .rows import DATA as DATA
 from .rows import note_names as note_names

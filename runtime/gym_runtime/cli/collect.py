@@ -27,8 +27,8 @@ from gym_runtime.cli.options import (
     RequiredOutput,
     Watch,
 )
-from gym_runtime.cli.remote import run_async, unserved
-from gym_runtime.client import Client, RunInfo, connect
+from gym_runtime.cli.remote import run_async
+from gym_runtime.client import Client, RunInfo, connect, unserved
 from gym_runtime.client.recorded_runs import keep_flushing
 from gym_runtime.client.reward_watch import load_watch
 from gym_runtime.client.run import Run

@@ -15,7 +15,7 @@ from gym_runtime.cli.options import POLICY, BrokerOptions, ModelOptions, RoleOpt
 from gym_runtime.cli.remote import ask
 from gym_runtime.client import make_pools
 from gym_runtime.client.reward_watch import AUDITOR
-from gym_runtime.client.row_sources import require_declared, require_roles, served_model
+from gym_runtime.client.row_sources import require_declared, require_roles, served_model, unserved
 from gym_runtime.environment import catalogue
 from gym_runtime.errors import UsageError
 from gym_runtime.system.spec import PoolSpec
@@ -187,13 +187,22 @@ class RunModels:
     def choose_policy(self) -> None:
         """Take the model of the system that is joined if none was named, else have ours at hand."""
         if self._left_open:
-            served = served_model(ask(self.broker, lambda gym: gym.workers()), self._asked_pool)
+            workers = [one for one in ask(self.broker, lambda gym: gym.workers()) if not one.draining]
+            served = served_model(workers, self._asked_pool)
             if served is not None:
                 self.policy = served
                 self.settings = replace(self.settings, model_pool=self._asked_pool)
                 terminal.note(
                     f"{self.name} answers: this system serves it as '{self._asked_pool}'; --model starts "
                     "another one"
+                )
+            elif self._asked_pool != POLICY:
+                # Another model would answer under the name of the one that was asked for.
+                [missing] = unserved(workers, models=[self._asked_pool])
+                raise UsageError(missing)
+            else:
+                terminal.note(
+                    f"{self.name} answers: no worker of this system serves '{POLICY}'; --model names another"
                 )
         if self.policy.provider == "embedded":
             self.concurrency = min(self.concurrency, EMBEDDED_CONCURRENCY)

@@ -19,9 +19,9 @@ from gym_runtime.cli.options import (
     RolloutsAsked,
     Rows,
 )
-from gym_runtime.cli.remote import run_async, unserved
+from gym_runtime.cli.remote import run_async
 from gym_runtime.cli.rows import opened, sources
-from gym_runtime.client import connect
+from gym_runtime.client import connect, unserved
 from gym_runtime.files.recorded_run import RunPlan
 
 

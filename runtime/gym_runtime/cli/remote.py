@@ -6,15 +6,14 @@ The client is imported when a system is asked: a command's help needs none.
 from __future__ import annotations
 
 import sys
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, TypeVar
 
-from gym_runtime.cli.options import POLICY, BrokerOptions
+from gym_runtime.cli.options import BrokerOptions
 
 if TYPE_CHECKING:
     from gym_runtime.client import Client
     from gym_runtime.messages.run_control import RunControl
-    from gym_runtime.rpc.registry import Heartbeat
 
 T = TypeVar("T")
 
@@ -57,29 +56,3 @@ def show_control(control: RunControl, *, as_json: bool) -> None:
     chosen = [f"{name}={value:g}" for name, value in said.items() if value is not None]
     state = "is paused" if control.paused else "goes on"
     terminal.say(f"run {control.run} {state}" + (f", with {', '.join(chosen)}" if chosen else ""))
-
-
-def unserved(
-    workers: Iterable[Heartbeat],
-    *,
-    agents: Iterable[str] = (),
-    environments: Iterable[str] = (),
-    models: Iterable[str] = (),
-) -> list[str]:
-    """One line for each name that rollouts ask for and no worker serves now."""
-    from gym_runtime.rpc.ask import NO_WORKER_GRACE_S
-
-    served = {(worker.kind, pool) for worker in workers for pool in worker.pools}
-    wanted = [
-        *(("agent", "agent", name) for name in agents),
-        *(("resource", "environment", name) for name in environments),
-        *(("model", "model", name) for name in models),
-    ]
-    fails = f"{NO_WORKER_GRACE_S:.0f} s at each attempt, then fails"
-    waits = {"agent": "until one does", "resource": fails, "model": fails}
-    return [
-        f"no worker serves {noun} '{name}' now; what asks for it waits {waits[kind]}: "
-        f"gym-runtime start {kind if name == POLICY else f'{kind}:{name}'}"
-        for kind, noun, name in wanted
-        if (kind, name) not in served
-    ]

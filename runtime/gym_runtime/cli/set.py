@@ -16,7 +16,8 @@ def set(run: str, /, *settings: str, json: AsJson = False, broker: Broker = BROK
     Args:
         run: The run's id, as publish, run and status print it.
         settings: KEY=VALUE: concurrency (of the run's rollouts in progress at most, for each agent),
-            max_attempts, max_turns, timeout_s, call_timeout_s. KEY=null takes a change back.
+            share (its weight among runs), priority (runs of a lower one wait), max_attempts, max_turns,
+            timeout_s, call_timeout_s. KEY=null takes a change back.
     """
     if not settings:
         raise UsageError(f"say what to set: gym-runtime set {run} concurrency=100")

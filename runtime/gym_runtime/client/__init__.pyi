@@ -5,6 +5,7 @@ from .connecting import make_pools as make_pools
 from .row_sources import AnyRow as AnyRow
 from .row_sources import line as line
 from .row_sources import new_run_id as new_run_id
+from .row_sources import unserved as unserved
 from .runs import Asked as Asked
 from .runs import RunInfo as RunInfo
 from .serving import serve_model as serve_model

@@ -52,7 +52,7 @@ from gym_runtime.environment.verdict import Verdict
 from gym_runtime.errors import GymError, UsageError, require_at_least
 from gym_runtime.files.dataset import Dataset
 from gym_runtime.files.forks import NO_CHANGE, Change, forked
-from gym_runtime.files.recorded_run import RecordedRun, RunPlan
+from gym_runtime.files.recorded_run import RecordedRun
 from gym_runtime.files.rows import Numbering, expand
 from gym_runtime.files.stored_images import Images
 from gym_runtime.messages import calls
@@ -280,8 +280,7 @@ class Client:
             async with AsyncExitStack() as stack:
                 if output is not None:
                     dataset = await stack.enter_async_context(self.new_runs.dataset(rows, environment))
-                    plan = RunPlan(dataset, await self.new_runs.settings(asked))
-                    plan.require_runnable()
+                    plan = await self.new_runs.plan(dataset, asked)
                     await self.new_runs.served_only(plan.one_of_each())
                     recorded = await stack.enter_async_context(
                         recording(
@@ -517,8 +516,7 @@ class Client:
         """
         async with self.new_runs.dataset(rows, environment) as dataset:
             asked = _asked(settings, keywords, Client.publish)
-            plan = RunPlan(dataset, await self.new_runs.settings(asked))
-            plan.require_runnable()
+            plan = await self.new_runs.plan(dataset, asked)
             list(self.new_runs.startable(plan.one_of_each()))
             served = served_model(await self.workers(), plan.settings.model_pool)
             model = f"{served.provider}/{served.name}" if served else ""
@@ -666,8 +664,8 @@ class Client:
 
         Args:
             settings: ``concurrency``: its rollouts in progress at most, for each agent; those in progress
-                stay. ``max_attempts``, ``max_turns``, ``timeout_s`` and ``call_timeout_s``: as in
-                `RolloutSettings`. None for one takes the change back.
+                stay. ``share``, ``priority``, ``max_attempts``, ``max_turns``, ``timeout_s`` and
+                ``call_timeout_s``: as in `RolloutSettings`. None for one takes the change back.
 
         Raises:
             UsageError: as `pause`, or a name or a value is wrong; then nothing is changed.

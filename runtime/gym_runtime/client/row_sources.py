@@ -29,9 +29,11 @@ from gym_runtime.errors import NOT_JSON, UNREADABLE, TaskError, UsageError
 from gym_runtime.files.dataset import Dataset, Source, open_dataset
 from gym_runtime.files.recorded_run import RunPlan
 from gym_runtime.files.rows import Numbering, check_sampling, expand, note_seed, whole_groups
+from gym_runtime.logs import logger
 from gym_runtime.messages.rollout_settings import RolloutSettings
 from gym_runtime.messages.rollout_spec import RolloutSpec
 from gym_runtime.messages.stored_records import RunInfo, new_run_id
+from gym_runtime.rpc.ask import NO_WORKER_GRACE_S
 from gym_runtime.rpc.registry import Heartbeat
 from gym_runtime.workers.adapter import ModelSettings
 
@@ -252,12 +254,24 @@ class NewRuns:
             tasks=1 + max((spec.task_index for spec in listed), default=-1),
         )
 
+    async def plan(self, dataset: Dataset, asked: RolloutSettings) -> RunPlan:
+        """The plan of a new run of a dataset.
+
+        Raises:
+            UsageError: as `settings` and `RunPlan.require_runnable`, or no environment has a role.
+        """
+        plan = RunPlan(dataset, await self.settings(asked))
+        plan.require_runnable()
+        if plan.settings.agent is None:
+            known = {name: dataset.environment(name) for name in dataset.environments}
+            require_declared(tuple({**asked.roles, **asked.role_sampling}), known, known)
+        return plan
+
     async def of_dataset(
         self, dataset: Dataset, asked: RolloutSettings
     ) -> tuple[Iterable[RolloutSpec], RunInfo]:
         """As `of_rows`, of a dataset that is open."""
-        plan = RunPlan(dataset, await self.settings(asked))
-        plan.require_runnable()
+        plan = await self.plan(dataset, asked)
         named = self.info(plan.settings)
         await self.served_only(plan.one_of_each())
         specs = self.startable(plan.specs(named.run, attached=True))
@@ -286,7 +300,8 @@ class NewRuns:
         stream the first one.
 
         A missing worker of a role has `APPEAR_S` seconds to appear. A role that a stream asks for later
-        fails by itself.
+        fails by itself. If no worker serves the model that the settings name, a warning says so: one may be
+        started later.
 
         Raises:
             UsageError: as `startable`, or no worker serves the pool of a role.
@@ -295,6 +310,9 @@ class NewRuns:
         first = list(islice(remaining, None if isinstance(specs, Sequence) else 1))
         wanted = {pool for spec in first for pool in spec.roles.values()}
         served = await _served(self._workers, wanted) if wanted else wanted
+        if self.started is None and (asked := {spec.model for spec in first} - {POLICY}):
+            for missing in unserved(await self._workers(), models=asked):
+                logger().warning(missing)
         for spec in first:
             for role, pool in spec.roles.items():
                 if pool not in served:
@@ -338,6 +356,38 @@ def served_model(workers: Iterable[Heartbeat], pool: str) -> ModelSettings | Non
         if worker.kind == "model" and pool in worker.pools and not worker.draining:
             return ModelSettings.parse(worker.detail.get("model", ""))
     return None
+
+
+def unserved(
+    workers: Iterable[Heartbeat],
+    *,
+    agents: Iterable[str] = (),
+    environments: Iterable[str] = (),
+    models: Iterable[str] = (),
+) -> list[str]:
+    """One line for each name that rollouts ask for and no worker serves now."""
+    served: dict[str, set[str]] = {}
+    for worker in workers:
+        served.setdefault(worker.kind, set()).update(worker.pools)
+    fails = f"{NO_WORKER_GRACE_S:.0f} s at each attempt, then fails"
+    lines: list[str] = []
+    for kind, noun, names, waits in (
+        ("agent", "agent", agents, "until one does"),
+        ("resource", "environment", environments, fails),
+        ("model", "model", models, fails),
+    ):
+        there = sorted(served.get(kind, ()))
+        for name in names:
+            if name not in there:
+                others = catalogue.suggest(name, there)
+                if kind == "model" and there:  # no list that is known elsewhere has their names
+                    others = catalogue.unknown(name, there)
+                start = kind if name == POLICY else f"{kind}:{name}"
+                lines.append(
+                    f"no worker serves {noun} '{name}' now; what asks for it waits {waits}: "
+                    f"gym-runtime start {start}{others}"
+                )
+    return lines
 
 
 def require_roles(environments: Sequence[str], given: Container[str], remedy: Callable[[str], str]) -> None:

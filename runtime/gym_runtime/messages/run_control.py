@@ -60,7 +60,16 @@ class RunControl(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return msgspec.structs.replace(task, **limits) if limits else task
 
 
-SETTABLE = ("concurrency", "share", "priority", *LIMITS)
+SETTABLE = {
+    "concurrency": "a whole number from 1 to 2147483647",
+    "share": "a number above 0, at most a million",
+    "priority": "a whole number from -1000 to 1000",
+    "max_attempts": "a whole number from 1 to 2147483647",
+    "max_turns": "a whole number from 1 to 2147483647",
+    "timeout_s": "a number of seconds above 0, at most a billion",
+    "call_timeout_s": "a number of seconds, at most a billion; 0 is no limit",
+}
+"""What users may set, and which values."""
 
 encode_control = msgspec.json.Encoder().encode
 decode_control = msgspec.json.Decoder(RunControl).decode
@@ -95,7 +104,9 @@ def changed(control: RunControl, settings: dict[str, Any]) -> RunControl:
     try:
         return msgspec.convert(fields, RunControl)
     except msgspec.ValidationError as error:
-        raise UsageError(f"{error}".replace(" - at `$.", ", in '").replace("`", "'")) from error
+        name = str(error).partition("`$.")[2].rstrip("`")
+        wrong = f"invalid value '{settings[name]}' for {name}"
+        raise UsageError(f"{wrong}; it must be {SETTABLE[name]}; null takes a change back") from error
 
 
 def own_queue(run: str, agent: str) -> tuple[str, str]:

@@ -19,7 +19,9 @@ from contextlib import asynccontextmanager
 import anyio
 from msgspec.structs import replace
 
+from gym_runtime import tracing
 from gym_runtime.errors import UsageError
+from gym_runtime.logs import logger
 from gym_runtime.system import early_supervisor
 from gym_runtime.system.spec import Event, SystemSpec, decode_event, encode
 
@@ -128,6 +130,8 @@ class System:
 
 def launch(system: SystemSpec) -> System:
     """Start a supervisor; returns at once. A broker without a directory gets a temporary one."""
+    if told := tracing.foreign_protocol():
+        logger().warning(told)
     temporary = ""
     if not system.nats and not system.state_dir:
         temporary = tempfile.mkdtemp(prefix="gym-runtime-")

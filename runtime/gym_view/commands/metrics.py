@@ -7,7 +7,7 @@ import sys
 from contextlib import AsyncExitStack
 
 import anyio
-from gym_runtime import logs
+from gym_runtime import logs, tracing
 from gym_runtime.bus import connect
 from gym_runtime.cli import BROKER, Broker, Port, run_async, terminal
 
@@ -25,6 +25,8 @@ def metrics(*, host: str = "127.0.0.1", port: Port = 9464, broker: Broker = BROK
     """
     urls = broker.required()
     logs.start("metrics", lines=True)
+    if told := tracing.foreign_protocol():
+        logs.logger().warning(told)
 
     async def stay() -> None:
         async with AsyncExitStack() as stack:

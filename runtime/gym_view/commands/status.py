@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 from gym_runtime import clock
-from gym_runtime.cli import BROKER, HIDDEN_DEFAULT, AsJson, Broker, ask, formatting, terminal, unserved
+from gym_runtime.cli import BROKER, HIDDEN_DEFAULT, AsJson, Broker, ask, formatting, terminal
 from msgspec.structs import replace
 
 if TYPE_CHECKING:
@@ -60,6 +60,8 @@ async def look(gym: Client) -> tuple[Reading, Reading | None]:
 
 
 def _show_status(reading: Reading, before: Reading | None) -> None:
+    from gym_runtime.client import unserved
+
     from gym_view import system_tables
     from gym_view.limit import limit
     from gym_view.live import has_all, view

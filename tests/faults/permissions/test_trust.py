@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from faults.permissions.identities import serving
 from gym_runtime.bus import identity, nats
-from gym_runtime.bus.identity import CA, CERTIFICATE, CREDENTIALS, KEY
+from gym_runtime.bus.identity import CA, CERTIFICATE, CREDENTIALS, KEY, Join, write_join
 from gym_runtime.errors import BrokerError, UsageError
 
 pytestmark = [pytest.mark.fault, pytest.mark.slow, pytest.mark.timeout(120)]
@@ -39,15 +39,23 @@ async def test_a_broker_may_ask_for_our_certificate(
 ) -> None:
     # Any certificate of the authority's will do; the broker's own is one.
     with serving(folder, ("# verify: true", "verify: true")) as url:
-        with pytest.raises(BrokerError):
+        asks = rf"asks for a certificate that it trusts \(certificate required\): .* {CERTIFICATE}, .* {KEY}"
+        with pytest.raises(BrokerError, match=asks):
             async with nats.connect(url):
                 pass
         # The broker ends the connection after it was made: nothing may go on trying to make it again.
         assert [task for task in asyncio.all_tasks() if "Connection" in repr(task.get_coro())] == []
         monkeypatch.setenv(CERTIFICATE, str(folder / "server.pem"))
         monkeypatch.setenv(KEY, str(folder / "server.key"))
-        async with nats.connect(url) as bus:
-            assert await bus.latest("runs.none") == []
+        join = Join(
+            urls=(url,),
+            authority=(folder / "ca.pem").read_text(),
+            seeds={"client": (folder / "client.seed").read_text()},
+        )
+        (tmp_path / "client.join").write_text(write_join(join))
+        for where in (url, str(tmp_path / "client.join")):
+            async with nats.connect(where) as bus:
+                assert await bus.latest("runs.none") == []
 
 
 @pytest.mark.anyio

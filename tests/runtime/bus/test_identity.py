@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -139,13 +140,29 @@ def test_what_is_neither_is_refused_and_not_repeated(tmp_path: Path, content: st
         ({CA: "bad.pem"}, f"{CA}=.*bad.pem: "),
         (
             {CERTIFICATE: "bad.pem", KEY: "none.pem"},
-            f"{CERTIFICATE}=.*bad.pem, {KEY}=.*none.pem: ",
+            f"{CERTIFICATE}=.*bad.pem, {KEY}=.*none.pem: .*/none.pem: No such file",
         ),
+        (
+            {CERTIFICATE: "own.pem"},
+            f"{CERTIFICATE}=.*own.pem, {KEY}=: a certificate and its private key in PEM",
+        ),
+        ({CERTIFICATE: "own.pem", KEY: "bad.pem"}, "a certificate and its private key in PEM are needed"),
+        ({CERTIFICATE: "own.pem", KEY: "other.key"}, "other.key: they do not belong together"),
+        # OpenSSL would ask for the pass phrase at the terminal.
+        ({CERTIFICATE: "own.pem", KEY: "locked.key"}, "locked.key: the key is encrypted; store it without"),
     ],
 )
 def test_a_file_that_cannot_be_used_is_named_by_its_variable(
     tmp_path: Path, variables: dict[str, str], message: str
 ) -> None:
     (tmp_path / "bad.pem").write_text("no certificate")
+    for name in ("own", "other"):
+        new = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-keyout", f"{name}.key", "-nodes"]
+        openssl(tmp_path, "req", "-x509", "-subj", f"/CN={name}", *new, "-out", f"{name}.pem")
+    openssl(tmp_path, "pkey", "-in", "own.key", "-aes256", "-passout", "pass:phrase", "-out", "locked.key")
     with pytest.raises(UsageError, match=message):
         trust({name: str(tmp_path / file) for name, file in variables.items()})
+
+
+def openssl(folder: Path, *arguments: str) -> None:
+    subprocess.run(["openssl", *arguments], cwd=folder, check=True, capture_output=True, timeout=30)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from gym_runtime import connect, connect_sync
 from gym_runtime.cli import main
-from gym_runtime.cli.remote import unserved
+from gym_runtime.client import unserved
 from gym_runtime.environment import catalogue
 from gym_runtime.rpc.members import Heartbeat
 from gym_runtime.training import open_dataset
@@ -22,6 +22,7 @@ WORKERS = [
 ]
 NOSUCH = "no worker serves {0} 'nosuch' now; what asks for it waits {2}: gym-runtime start {1}:nosuch"
 FAILS = "30 s at each attempt, then fails"
+NO_MODEL = NOSUCH.format("model", "model", FAILS) + "; there are: policy"
 
 
 def test_what_no_worker_serves() -> None:
@@ -30,8 +31,10 @@ def test_what_no_worker_serves() -> None:
     assert unserved(WORKERS, agents=names, environments=names, models=names) == [
         NOSUCH.format("agent", "agent", "until one does"),
         NOSUCH.format("environment", "resource", FAILS),
-        NOSUCH.format("model", "model", FAILS),
+        NO_MODEL,
     ]
+    (line,) = unserved(WORKERS, models=["polcy"])
+    assert line.endswith("gym-runtime start model:polcy; did you mean 'policy'?")
     assert unserved([], models=["policy"])[0].endswith("gym-runtime start model")
 
 
@@ -47,6 +50,11 @@ def test_without_a_model_that_of_the_system_answers(
         assert "scripted/echo answers: this system serves it as 'policy'" in capsys.readouterr().err
         assert main.run(["run", "mcqa", "-o", "own.jsonl", "--model", "scripted/message"]) == 0
         assert "answers" not in capsys.readouterr().err
+        # Another model must not answer under the name of the one that was asked for.
+        assert main.run(["run", "mcqa", "-o", "misspelt.jsonl", "--model-pool", "polcy"]) == 2
+        assert "no worker serves model 'polcy' now" in (said := capsys.readouterr().err)
+        assert "did you mean 'policy'?" in said
+        assert not Path("misspelt.jsonl").exists()
     rows = [json.loads(line) for line in Path("theirs.jsonl").read_text().splitlines()]
     assert {row["response"]["model"] for row in rows} == {"echo"}
     assert json.loads(Path("theirs_run.json").read_text())["settings"]["model"] == "scripted/echo"
@@ -81,7 +89,7 @@ def test_a_gateway_to_a_model_that_nobody_serves(tmp_path: Path) -> None:
             process.stdout.readline()  # it serves
             process.terminate()
             _, said = process.communicate(timeout=40)
-    assert json.loads(said)["event"] == NOSUCH.format("model", "model", FAILS)
+    assert json.loads(said)["event"] == NO_MODEL
 
 
 @pytest.mark.slow

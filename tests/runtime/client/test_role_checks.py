@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncGenerator
+from pathlib import Path
 from typing import Any
 
 import anyio
@@ -128,3 +130,21 @@ async def test_what_later_rows_of_a_stream_ask_for_in_vain_fails_by_itself(syste
 
 async def test_the_policy_may_be_the_judge(system: SmallSystem) -> None:
     assert await rewards(system, [ROW], JUDGED, roles={"judge": "policy"}) == [0.0]
+
+
+@pytest.mark.parametrize(
+    "named", [{"roles": {"jugde": "policy"}}, {"role_sampling": {"jugde": {"top_p": 0.5}}}]
+)
+async def test_a_misspelt_role_is_refused_whatever_takes_the_rollouts(
+    system: SmallSystem, tmp_path: Path, named: dict[str, Any]
+) -> None:
+    """The role would be asked of the pool of its own name: of another model than the one that was chosen."""
+    await add_judge(system)
+    said = "no environment of this run has the role 'jugde'; did you mean 'judge'?"
+    with pytest.raises(UsageError, match=re.escape(said)):
+        await rewards(system, [ROW], JUDGED, **named)
+    with pytest.raises(UsageError, match=re.escape(said)):
+        await rewards(system, [ROW], JUDGED, output=tmp_path / "rows.jsonl", **named)
+    with pytest.raises(UsageError, match=re.escape(said)):
+        await system.client.publish([ROW], environment=JUDGED, **named)
+    assert await system.client.runs() == []

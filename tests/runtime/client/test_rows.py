@@ -114,3 +114,24 @@ async def test_a_table_of_pandas_is_refused_with_the_remedy() -> None:
                 pass
         records = table.to_dict("records")
         assert len([record async for record in gym.rollouts(records, environment=NAME)]) == 2
+
+
+@pytest.mark.anyio
+@pytest.mark.virtual_time
+async def test_a_misspelt_pool_of_models_is_told_before_the_rollouts_wait(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    async with small_system() as system:
+        await system.add_resource(environment(Environment(resource=verify, description=""), "e"))
+        await system.add_model(Engine(answer("hi")))
+        await system.add_agent()
+        row = {"responses_create_params": {"input": "x"}}
+        for given in ([row], iter([row])):
+            stream = system.client.rollouts(given, environment="e", model_pool="polcy", max_attempts=1)
+            (record,) = [one async for one in stream]
+            assert record.reward is None
+            said = capsys.readouterr().err
+            assert said.count("no worker serves model 'polcy' now") == 1
+            assert "gym-runtime start model:polcy; did you mean 'policy'?" in said
+        assert [one.reward async for one in system.client.rollouts([row], environment="e")] == [1.0]
+        assert capsys.readouterr().err == ""

@@ -13,6 +13,8 @@ import anyio.to_thread
 import pytest
 import structlog
 from gym_runtime import logs, tracing
+from gym_runtime.system.spec import SystemSpec
+from gym_runtime.system.system import launch
 from runtime.tracing.trace_collector import Collector, attributes
 
 
@@ -42,6 +44,36 @@ def test_it_is_on_when_the_standard_variables_ask_for_it(
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
     assert tracing.exports("traces") is wanted
+
+
+@pytest.mark.parametrize(
+    ("variables", "told"),
+    [
+        ({"OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"}, ""),  # nothing is exported
+        ({"OTEL_EXPORTER_OTLP_ENDPOINT": "http://x", "OTEL_EXPORTER_OTLP_PROTOCOL": "http/protobuf"}, ""),
+        (
+            {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://x", "OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"},
+            "OTEL_EXPORTER_OTLP_PROTOCOL is 'grpc', but OTLP is sent by HTTP with protobuf",
+        ),
+        (
+            {"OTEL_EXPORTER_OTLP_LOGS_ENDPOINT": "http://x", "OTEL_EXPORTER_OTLP_LOGS_PROTOCOL": "http/json"},
+            "OTEL_EXPORTER_OTLP_LOGS_PROTOCOL is 'http/json'",
+        ),
+    ],
+)
+def test_another_protocol_is_told_once_for_a_system(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], variables: dict[str, str], told: str
+) -> None:
+    for name in list(os.environ):
+        if name.startswith("OTEL_"):
+            monkeypatch.delenv(name)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    system = launch(SystemSpec(pools=(), nats=("nats://127.0.0.1:9",)))
+    system.kill()
+    said = capfd.readouterr().err
+    assert said.count("port for HTTP, mostly 4318") == bool(told)
+    assert told in said
 
 
 @pytest.mark.slow

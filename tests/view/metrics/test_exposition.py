@@ -172,8 +172,12 @@ async def test_a_foreign_host_is_refused(host: str, status: int, monkeypatch: py
 async def test_a_port_that_is_taken_is_said() -> None:
     async with running_client() as here, serving(here.gym.driver.bus) as url:
         port = int(url.split(":")[2].partition("/")[0])
-        with pytest.raises(UsageError, match=f"cannot listen on 127.0.0.1:{port}"):
+        with pytest.raises(UsageError, match=f"cannot listen on 127.0.0.1:{port}: .*; choose another port"):
             async with serving(here.gym.driver.bus, port=port):
+                pass
+        # An address of documentation (RFC 5737): no machine has it, whatever the port.
+        with pytest.raises(UsageError, match=r"cannot listen on 192.0.2.1:.*; choose another host"):
+            async with serving(here.gym.driver.bus, host="192.0.2.1", port=port):
                 pass
 
 

@@ -214,9 +214,13 @@ async def test_what_cannot_be_set_is_refused(system: SmallSystem) -> None:
     await published(system, 1)
     for wrong, message in (
         ({"concurrncy": 1}, "'concurrncy' cannot be set for a run: use one of concurrency, share"),
-        ({"concurrency": 0}, "concurrency"),
-        ({"timeout_s": -1}, "timeout_s"),
-        ({"concurrency": 2, "max_turns": 0}, "max_turns"),
+        (
+            {"concurrency": 0},
+            "invalid value '0' for concurrency; it must be a whole number from 1 to 2147483647",
+        ),
+        ({"timeout_s": "10m"}, "invalid value '10m' for timeout_s; it must be a number of seconds above 0"),
+        ({"concurrency": 2, "max_turns": 0}, "invalid value '0' for max_turns; it must be a whole number"),
+        ({"share": float("inf")}, "for share; it must be a number above 0, at most a million; null takes"),
     ):
         with pytest.raises(UsageError, match=message):
             await system.client.set_run("run", **wrong)
