@@ -134,6 +134,7 @@ def test_context_overflow(status: int, message: str, overflow: bool) -> None:
         ({"retry_after_ms": "nan"}, None),
         ({"retry_after": "-4"}, 0.0),
         ({"retry_after": formatdate(0, usegmt=True)}, 0.0),
+        ({"retry_after": "Fri, 27 Nov 2099 12:00:00 +" + "9" * 20}, None),
         ({"x_ratelimit_remaining_requests": "0", "x_ratelimit_reset_requests": "20ms"}, 0.02),
         (
             {

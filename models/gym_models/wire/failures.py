@@ -171,7 +171,7 @@ def _number(text: str | None) -> float | None:
 def _until(date: str) -> float | None:
     try:
         return max(0.0, parsedate_to_datetime(date).timestamp() - time.time())
-    except ValueError:
+    except (ValueError, OverflowError):  # the latter for a time zone of very many digits
         return None
 
 

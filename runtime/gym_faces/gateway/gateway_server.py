@@ -301,14 +301,15 @@ class Gateway:
         if self._captures is None or not question.rollout:
             return
         failed = isinstance(outcome, GymError)
+        took_s = clock.monotonic() - started_s
         entry = make_entry(
             question.call,
             outcome.fault() if failed else outcome,
             model_call_id=question.key,
-            created_at=started_s,
+            created_at=clock.now() - took_s,
             rollout_id=question.rollout,
             api=dialect.name,
-            duration_s=round(clock.monotonic() - started_s, 4),
+            duration_s=round(took_s, 4),
         )
         await self._captures.add(entry, question.call.input, None if failed else outcome.tokens)
 
