@@ -122,6 +122,11 @@ def test_context_overflow(status: int, message: str, overflow: bool) -> None:
     assert is_context_overflow(answer(status, error(message))) is overflow
 
 
+def test_an_engine_that_has_moved_says_where_to() -> None:
+    found = failure(answer(307, {}, location="https://new.example/v1/chat/completions"), ENDPOINT)
+    assert found.message.endswith("answered 307: it has moved to https://new.example/v1; name that instead")
+
+
 @table(
     ("headers", "seconds"),
     [

@@ -46,6 +46,8 @@ _CONTEXT = re.compile(
     r"|`inputs` (?:must have less than|tokens \+ `max_new_tokens` must be)",  # Hugging Face's TGI, Together
     re.IGNORECASE,
 )
+_CALLED = re.compile(r"/(?:models|responses|(?:chat/)?completions)$")
+"""What a call adds to the base URL."""
 _DURATION = re.compile(r"(?<![\d.])(\d++(?:\.\d++)?)(ms|s|m|h|d)")
 _UNIT_S = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
@@ -85,6 +87,10 @@ def failure(answer: Answer, endpoint: Endpoint) -> ModelError:
             f"the key in {endpoint.key_variable}" if endpoint.has_key else f"no key, {endpoint.key_variable}"
         )
         message += f" ({holder}{'' if endpoint.has_key else ' is empty'})"
+    if 300 <= answer.status < 400:
+        place = endpoint.quote(answer.headers.get("location", "another address"), answer.login)
+        place = _CALLED.sub("", place.cut(MAX_MESSAGE_CHARS))
+        message = f"{endpoint.url} answered {answer.status}: it has moved to {place}; name that instead"
     if answer.status in (404, 405) and "model" not in said.lower():
         message += " (is that the base URL of its API? Most end in /v1)"
     return ModelRefused(message, stage="model", any_call=answer.status in (401, 404, 405))
