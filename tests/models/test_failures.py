@@ -48,6 +48,7 @@ def error(message: str, code: str | None = None) -> dict[str, Any]:
         (429, error("pay", "insufficient_quota"), ModelRefused),
         (302, b"", ModelRefused),
         (500, error("oops"), ModelUnavailable),
+        (500, error("image input is not supported - hint: …", "server_error"), ModelRefused),
         (502, b"<html><body><h1>502 Bad Gateway</h1></body></html>", ModelUnavailable),
         (503, b"", ModelUnavailable),
         (529, error("overloaded"), ModelUnavailable),

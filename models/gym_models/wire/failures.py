@@ -9,6 +9,7 @@ Pure functions of status, headers and body.
     429                           `ModelLimited`, with the delay that the engine asks for
     408 409 425 498 5xx           `ModelUnavailable`, likewise
     501                           `ModelRefused`: not implemented
+    500 about images or sounds    `ModelRefused`: llama.cpp's, of a model that takes none
     2xx with an error's code      as that code, an overflow included: a router passes an error on
     2xx that isn't an answer      `ModelUnavailable`: a proxy answered, or a body broke off
     other 3xx and 4xx             `ModelRefused`
@@ -35,6 +36,7 @@ MAX_START_CHARS = 80
 _LOOKED_AT_BYTES = 10_000
 _RETRYABLE = {408, 409, 425, 429, 498}  # 498: Groq's capacity
 _NO_WAITING_HELPS = ("insufficient_quota", "billing_hard_limit_reached", "billing_not_active")
+_LACKING = " input is not supported"
 _FAILED_FOR_GOOD = ("invalid_prompt", "content_filter", "image", "vector_store")
 _CONTEXT = re.compile(
     r"context_length_exceeded|exceed_context_size|context (?:length|size|window)|maximum model length"
@@ -79,7 +81,8 @@ def failure(answer: Answer, endpoint: Endpoint) -> ModelError:
     said = endpoint.quote(text, answer.login).cut(MAX_MESSAGE_CHARS)
     message = f"{endpoint.url} answered {answer.status}" + (f": {said}" if said else "")
     quota = answer.status == 429 and any(code in text for code in _NO_WAITING_HELPS)
-    if _may_pass(answer.status) and not quota:
+    lacking = answer.status == 500 and _LACKING in text
+    if _may_pass(answer.status) and not (quota or lacking):
         unavailable = ModelLimited if answer.status == 429 else ModelUnavailable
         return unavailable(message, stage="model", retry_after_s=retry_after_s(answer.headers))
     if answer.status in (401, 403):
