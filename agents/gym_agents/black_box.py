@@ -1,4 +1,4 @@
-"""Any program as the agent: a harness that knows only OpenAI's or Anthropic's API.
+"""Any program as the agent: a harness that knows only OpenAI's, Anthropic's or Google's API.
 
 The operator sets the program, never a dataset's row: the environment variable ``GYM_HARNESS`` of the
 agent workers holds the command as a JSON list. ``{prompt}`` in one of its arguments stands for the task's

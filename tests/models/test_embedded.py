@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import signal
@@ -16,6 +17,7 @@ from gym_runtime.messages.rollout_settings import Sampling, lay_over
 from gym_runtime.workers.adapter import ModelSettings
 from installed import needs_built_in_model
 from models.model_calls import TOOL, USER, context, model_call, output
+from runtime.environment.image_samples import png
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow, pytest.mark.timeout(180)]
 OTHER: dict[str, Any] = TOOL | {
@@ -131,6 +133,13 @@ async def test_a_tool_that_the_row_does_not_have(adapter: Adapter) -> None:
     call = model_call(tools=[TOOL], tool_choice={"type": "function", "name": "nothing"})
     with pytest.raises(TaskError, match="names no tool of the row: nothing"):
         await adapter.respond(call, context())
+
+
+async def test_an_image_is_refused_at_once(adapter: Adapter) -> None:
+    url = f"data:image/png;base64,{base64.b64encode(png(2, 2)).decode()}"
+    image = {"type": "input_image", "image_url": url, "detail": "auto"}
+    with pytest.raises(ModelRefused, match="image input is not supported"):
+        await adapter.respond(model_call({"role": "user", "content": [image]}), context())
 
 
 @pytest.mark.soak

@@ -48,6 +48,7 @@ def error(message: str, code: str | None = None) -> dict[str, Any]:
         (429, error("pay", "insufficient_quota"), ModelRefused),
         (302, b"", ModelRefused),
         (500, error("oops"), ModelUnavailable),
+        (500, error("image input is not supported - hint: …", "server_error"), ModelRefused),
         (502, b"<html><body><h1>502 Bad Gateway</h1></body></html>", ModelUnavailable),
         (503, b"", ModelUnavailable),
         (529, error("overloaded"), ModelUnavailable),
@@ -122,6 +123,11 @@ def test_context_overflow(status: int, message: str, overflow: bool) -> None:
     assert is_context_overflow(answer(status, error(message))) is overflow
 
 
+def test_an_engine_that_has_moved_says_where_to() -> None:
+    found = failure(answer(307, {}, location="https://new.example/v1/chat/completions"), ENDPOINT)
+    assert found.message.endswith("answered 307: it has moved to https://new.example/v1; name that instead")
+
+
 @table(
     ("headers", "seconds"),
     [
@@ -134,6 +140,7 @@ def test_context_overflow(status: int, message: str, overflow: bool) -> None:
         ({"retry_after_ms": "nan"}, None),
         ({"retry_after": "-4"}, 0.0),
         ({"retry_after": formatdate(0, usegmt=True)}, 0.0),
+        ({"retry_after": "Fri, 27 Nov 2099 12:00:00 +" + "9" * 20}, None),
         ({"x_ratelimit_remaining_requests": "0", "x_ratelimit_reset_requests": "20ms"}, 0.02),
         (
             {

@@ -54,6 +54,18 @@ def test_whose_replica_is_gone_is_spread_over_the_others(why: str) -> None:
     assert set(after.values()) == {one.url for one in replicas if one is not gone}
 
 
+def test_one_that_rests_is_asked_only_if_no_other_is_up() -> None:
+    replicas = fleet(2)
+    home = choose("run.0.0", replicas)
+    assert home is not None
+    (other,) = (one for one in replicas if one is not home)
+    home.rests_until_s = 9.0
+    assert choose("run.0.0", replicas, 8.0) is other
+    assert choose("run.0.0", replicas, 9.0) is home
+    other.up = False
+    assert choose("run.0.0", replicas, 8.0) is home
+
+
 def test_a_full_home_spills_to_the_least_loaded() -> None:
     replicas = fleet(3)
     home = choose("run.0.0", replicas)

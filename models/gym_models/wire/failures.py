@@ -9,6 +9,7 @@ Pure functions of status, headers and body.
     429                           `ModelLimited`, with the delay that the engine asks for
     408 409 425 498 5xx           `ModelUnavailable`, likewise
     501                           `ModelRefused`: not implemented
+    500 about images or sounds    `ModelRefused`: llama.cpp's, of a model that takes none
     2xx with an error's code      as that code, an overflow included: a router passes an error on
     2xx that isn't an answer      `ModelUnavailable`: a proxy answered, or a body broke off
     other 3xx and 4xx             `ModelRefused`
@@ -35,6 +36,7 @@ MAX_START_CHARS = 80
 _LOOKED_AT_BYTES = 10_000
 _RETRYABLE = {408, 409, 425, 429, 498}  # 498: Groq's capacity
 _NO_WAITING_HELPS = ("insufficient_quota", "billing_hard_limit_reached", "billing_not_active")
+_LACKING = " input is not supported"
 _FAILED_FOR_GOOD = ("invalid_prompt", "content_filter", "image", "vector_store")
 _CONTEXT = re.compile(
     r"context_length_exceeded|exceed_context_size|context (?:length|size|window)|maximum model length"
@@ -46,6 +48,8 @@ _CONTEXT = re.compile(
     r"|`inputs` (?:must have less than|tokens \+ `max_new_tokens` must be)",  # Hugging Face's TGI, Together
     re.IGNORECASE,
 )
+_CALLED = re.compile(r"/(?:models|responses|(?:chat/)?completions)$")
+"""What a call adds to the base URL."""
 _DURATION = re.compile(r"(?<![\d.])(\d++(?:\.\d++)?)(ms|s|m|h|d)")
 _UNIT_S = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
@@ -77,7 +81,8 @@ def failure(answer: Answer, endpoint: Endpoint) -> ModelError:
     said = endpoint.quote(text, answer.login).cut(MAX_MESSAGE_CHARS)
     message = f"{endpoint.url} answered {answer.status}" + (f": {said}" if said else "")
     quota = answer.status == 429 and any(code in text for code in _NO_WAITING_HELPS)
-    if _may_pass(answer.status) and not quota:
+    lacking = answer.status == 500 and _LACKING in text
+    if _may_pass(answer.status) and not (quota or lacking):
         unavailable = ModelLimited if answer.status == 429 else ModelUnavailable
         return unavailable(message, stage="model", retry_after_s=retry_after_s(answer.headers))
     if answer.status in (401, 403):
@@ -85,6 +90,10 @@ def failure(answer: Answer, endpoint: Endpoint) -> ModelError:
             f"the key in {endpoint.key_variable}" if endpoint.has_key else f"no key, {endpoint.key_variable}"
         )
         message += f" ({holder}{'' if endpoint.has_key else ' is empty'})"
+    if 300 <= answer.status < 400:
+        place = endpoint.quote(answer.headers.get("location", "another address"), answer.login)
+        place = _CALLED.sub("", place.cut(MAX_MESSAGE_CHARS))
+        message = f"{endpoint.url} answered {answer.status}: it has moved to {place}; name that instead"
     if answer.status in (404, 405) and "model" not in said.lower():
         message += " (is that the base URL of its API? Most end in /v1)"
     return ModelRefused(message, stage="model", any_call=answer.status in (401, 404, 405))
@@ -171,7 +180,7 @@ def _number(text: str | None) -> float | None:
 def _until(date: str) -> float | None:
     try:
         return max(0.0, parsedate_to_datetime(date).timestamp() - time.time())
-    except ValueError:
+    except (ValueError, OverflowError):  # the latter for a time zone of very many digits
         return None
 
 

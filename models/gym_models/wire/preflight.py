@@ -14,7 +14,7 @@ from gym_runtime import UsageError, clock
 from gym_runtime.errors import UNREADABLE, DeadlineExceeded, ModelError, ModelUnavailable, NotThereYet
 
 from gym_models.wire.engine import NO_SUCH_API, Engine
-from gym_models.wire.failures import MAX_MESSAGE_CHARS, failure
+from gym_models.wire.failures import failure
 
 LIMIT_S = 5.0
 _SHOWN = 5
@@ -62,12 +62,8 @@ async def _ask_models(engine: Engine, deadline_s: float, check_model: bool) -> N
         ) from error
     except ModelError as error:
         raise UsageError(error.message) from error
-    if answer.status in (401, 403):
+    if answer.status in (401, 403) or 300 <= answer.status < 400:
         raise UsageError(failure(answer, engine.endpoint).message)
-    if 300 <= answer.status < 400:
-        place = engine.endpoint.quote(answer.headers.get("location", "another address"), answer.login)
-        place = place.cut(MAX_MESSAGE_CHARS).removesuffix("/models")
-        raise UsageError(f"{url} answered {answer.status}: it has moved to {place}; name that instead")
     if answer.status == 200 and answer.body.lstrip().startswith(b"<"):
         raise UsageError(
             f"{url} answered with a web page where an engine lists its models; "

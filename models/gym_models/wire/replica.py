@@ -12,6 +12,7 @@ from typing import Generic, TypeVar
 import anyio
 from gym_runtime import clock
 from gym_runtime.errors import DeadlineExceeded, ModelUnavailable
+from gym_runtime.retrying import Backoff, Pauses
 
 from gym_models.wire import load, routing
 from gym_models.wire.engine import Engine
@@ -19,6 +20,8 @@ from gym_models.wire.routing import ReplicaState
 
 HEALTH = "/health"
 METRICS_LIMIT_S = 5.0
+RESTS = Pauses(first_s=1.0, longest_s=30.0)
+"""How long a replica rests whose calls fail, see `routing`."""
 
 E = TypeVar("E", bound=Engine)
 T = TypeVar("T")
@@ -34,6 +37,7 @@ class Replica(Generic[E]):
         self.absent = False
         self.has_metrics = engine.endpoint.private
         self.look = anyio.Event()
+        self.rests = Backoff(RESTS)
         self._root = engine.endpoint.url.removesuffix("/v1")
         self._calls: dict[asyncio.Task[object], bool] = {}  # whether it was ended
 
@@ -62,6 +66,9 @@ class Replica(Generic[E]):
         finally:
             del self._calls[task]
         self.state.missed = 0
+        if self.state.failed:
+            self.state.failed = 0
+            self.rests.reset()
         return answer
 
     def end_calls(self) -> int:

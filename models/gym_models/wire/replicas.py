@@ -173,7 +173,8 @@ class Replicas(Generic[E]):
         return replica
 
     def _choose(self, context: CallContext) -> Replica[E] | None:
-        state = routing.choose(context.rollout, (one.state for one in self._replicas.values()))
+        states = (one.state for one in self._replicas.values())
+        state = routing.choose(context.rollout, states, clock.monotonic())
         if state is None:
             return None
         # Here, without an await since the choice, or two calls would take the last place.
@@ -187,9 +188,14 @@ class Replicas(Generic[E]):
         self._waiting.wake(1)
 
     def _suspect(self, replica: Replica[E], error: ModelUnavailable) -> None:
+        state, now_s = replica.state, clock.monotonic()
         # One that limits its calls is busy, not down.
-        if not replica.state.up or isinstance(error, ModelLimited):
+        if not state.up or isinstance(error, ModelLimited):
             return
+        state.failed += 1
+        # The first one in a row may be an accident, and the replica has the prefixes of its rollouts.
+        if state.failed > 1 and state.rests_until_s <= now_s:
+            state.rests_until_s = now_s + replica.rests.next_s()
         # A single replica stays in use until a check fails, too: there is no other.
         if len(self._replicas) > 1:
             self._take_out(replica, error.message)

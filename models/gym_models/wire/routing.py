@@ -7,9 +7,13 @@ takes over its share of the rollouts at once, and a replica that leaves gives up
     ============================  ==================================================
     home is up and has room       home
     home is full, out or leaving  the least loaded of those that are up and have room
+    home is up, but rests         as if it were out
     all that are up are full      none: the call waits
     all are out                   as if all were up: a call is the fastest check
     ============================  ==================================================
+
+A replica rests whose checks succeed and whose calls fail, such as a proxy before an engine that is gone. It
+rests longer each time, until it answers a call.
 
 A replica that answers nothing at all, neither calls nor `MISSED_CHECKS` health checks in a row, is frozen: it
 gets no new calls, and its calls are cancelled as soon as another replica is up and answers. Until then they
@@ -46,6 +50,8 @@ class ReplicaState(msgspec.Struct, kw_only=True):
         in_flight: calls that this worker has there.
         limit: calls that this worker may have there; infinite until the replica shows a queue.
         missed: unanswered health checks in a row; an answered call resets it to 0.
+        failed: failed calls in a row; an answered call resets it to 0.
+        rests_until_s: it rests until this time of `gym_runtime.clock.monotonic`.
         load: its last metrics; None if it has none.
     """
 
@@ -55,6 +61,8 @@ class ReplicaState(msgspec.Struct, kw_only=True):
     in_flight: int = 0
     limit: float = inf
     missed: int = 0
+    failed: int = 0
+    rests_until_s: float = 0.0
     load: Load | None = None
 
     @property
@@ -62,8 +70,10 @@ class ReplicaState(msgspec.Struct, kw_only=True):
         return self.in_flight < self.limit
 
 
-def choose(rollout: str, replicas: Iterable[ReplicaState]) -> ReplicaState | None:
+def choose(rollout: str, replicas: Iterable[ReplicaState], now_s: float = inf) -> ReplicaState | None:
     """The replica for a rollout's next call, or None where the call has to wait.
+
+    ``now_s`` is the time, by which replicas rest.
 
     >>> one, two = ReplicaState(url="one", up=True), ReplicaState(url="two", up=True)
     >>> home = choose("run.0.0", [one, two])
@@ -72,7 +82,8 @@ def choose(rollout: str, replicas: Iterable[ReplicaState]) -> ReplicaState | Non
     (True, False)
     """
     staying = [replica for replica in replicas if not replica.leaving]
-    usable = [replica for replica in staying if replica.up] or staying
+    up = [replica for replica in staying if replica.up]
+    usable = [replica for replica in up if replica.rests_until_s <= now_s] or up or staying
     if not usable:
         return None
     home = usable[0] if len(usable) == 1 else max(usable, key=lambda one: _weight(rollout, one.url))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import errno
 import ipaddress
+import logging
 import re
 import socket
 from collections.abc import AsyncGenerator, Iterable
@@ -17,6 +18,7 @@ from typing import Protocol
 
 import anyio
 from aiohttp import web
+from aiohttp.http_exceptions import HttpProcessingError
 from gym_runtime.errors import UsageError
 from gym_runtime.timing import HEADERS_S
 
@@ -73,6 +75,13 @@ class HasApp(Protocol):
     def app(self) -> web.Application: ...
 
 
+def _is_kept(record: logging.LogRecord) -> bool:
+    """Whether aiohttp's log keeps a line: not those about requests that are not HTTP. Their clients are told
+    what is wrong, and with a traceback for each request anyone could fill the disk.
+    """
+    return not (record.exc_info and isinstance(record.exc_info[1], HttpProcessingError))
+
+
 @asynccontextmanager
 async def serving(
     served: HasApp,
@@ -90,6 +99,7 @@ async def serving(
     Raises:
         UsageError: the address is in use, or is not this machine's.
     """
+    logging.getLogger("aiohttp.server").addFilter(_is_kept)  # once: it is the same function
     runner = web.AppRunner(
         served.app(),
         # aiohttp lets a handler go on when its client has left, unless it is told otherwise.

@@ -2,7 +2,8 @@
 
 COMMANDS = {
     "Make rollouts": {
-        "gateway": "Serve a running system's models to agents that know only OpenAI's or Anthropic's API.",
+        "gateway": "Serve a running system's models to agents that know only the APIs of OpenAI, Anthropic "
+        "or Google.",
         "mcp": "Serve the tools of one session over MCP, on standard input and output.",
         "gym-server": "Serve a running system to programs that know NeMo Gym's servers: NeMo RL, TRL, "
         "verifiers, its own.",

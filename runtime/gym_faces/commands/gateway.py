@@ -46,9 +46,10 @@ def gateway(
     timeout_s: Annotated[float, POSITIVE] = 600.0,
     broker: Broker = BROKER,
 ) -> int:
-    """Serve a running system's models to agents that know only OpenAI's or Anthropic's API.
+    """Serve a running system's models to agents that know only the APIs of OpenAI, Anthropic or Google.
 
-    Every call of a rollout (base URL /rollouts/ID/v1, or key gym-ID) is captured for GET /rollouts/ID/calls.
+    POST /rollouts/ID makes a rollout's NAME. Every call with the base URL /rollouts/NAME/v1, or the key
+    gym-NAME, is captured for GET /rollouts/NAME/calls.
 
     Args:
         host: The address to listen on; every program that reaches it may use the models.

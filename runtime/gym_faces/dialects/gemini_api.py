@@ -343,7 +343,8 @@ def _choice(calling: _Calling, native: Collection[str]) -> dict[str, Any]:
             return {"tool_choice": "required"}
         case _Calling(mode="NONE"):
             return {"tool_choice": "none"}
-        case _Calling(mode="AUTO" | "MODE_UNSPECIFIED"):
+        # VALIDATED is AUTO with calls that fit their schemas, as those of pydantic-ai.
+        case _Calling(mode="AUTO" | "VALIDATED" | "MODE_UNSPECIFIED"):
             return {"tool_choice": "auto"}
         case _:
             raise TaskError(f"toolConfig: the mode '{calling.mode[:100]}' is unknown; use AUTO, ANY or NONE")

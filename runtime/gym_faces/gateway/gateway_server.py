@@ -301,14 +301,15 @@ class Gateway:
         if self._captures is None or not question.rollout:
             return
         failed = isinstance(outcome, GymError)
+        took_s = clock.monotonic() - started_s
         entry = make_entry(
             question.call,
             outcome.fault() if failed else outcome,
             model_call_id=question.key,
-            created_at=started_s,
+            created_at=clock.now() - took_s,
             rollout_id=question.rollout,
             api=dialect.name,
-            duration_s=round(clock.monotonic() - started_s, 4),
+            duration_s=round(took_s, 4),
         )
         await self._captures.add(entry, question.call.input, None if failed else outcome.tokens)
 
@@ -364,6 +365,9 @@ class Gateway:
             message = f"{request.method} {request.path}: it is asked by POST"
             return refusal(dialect, Problem(kind="method", message=message))
         hint = "unknown path; a base URL ends with /v1, or without it for Anthropic's and Google's clients"
+        if request.path.count("/v1") == 1:  # the base URL is right
+            there = ", ".join(one.path for one in (RESPONSES, CHAT, MESSAGES))
+            hint = f"this is not served here; there are {there}, Gemini's generateContent and /v1/models"
         problem = Problem(kind="not_found", message=f"{request.method} {request.path}: {hint}")
         return refusal(dialect, problem)
 
@@ -402,6 +406,8 @@ def _dialect(request: web.Request) -> ApiDialect:
         return GEMINI
     # Of addresses that several APIs have, such as that of the models.
     usual = MESSAGES if "anthropic-version" in request.headers else RESPONSES
+    if "x-goog-api-key" in request.headers:
+        usual = GEMINI
     # `in`, because the path may begin with a rollout's prefix.
     return next((dialect for dialect in DIALECTS if dialect.end in request.path), usual)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from pathlib import Path
 
 import anyio
@@ -62,3 +62,18 @@ async def test_headers_that_drip_are_not_waited_for(server: Server, tmp_path: Pa
             await second.send(b"GET /nothing HTTP/1.1\r\nhost: localhost\r\n\r\n")
             assert (await second.receive()).startswith(b"HTTP/1.1 40")
             await drips_until_it_is_closed(second)
+
+
+async def test_a_request_that_is_not_http_is_answered_and_fills_no_log(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with gateway(tmp_path) as port:
+        for head in (b"GET / HTTP/1.1\r\ncontent-length: -5", b"GET /\0 HTTP/1.1"):
+            async with await anyio.connect_tcp("127.0.0.1", port) as stream:
+                await stream.send(head + b"\r\nhost: localhost\r\n\r\n")
+                said = b""
+                with suppress(anyio.EndOfStream), anyio.fail_after(10):
+                    while b" 400 Bad Request" not in said:
+                        said += await stream.receive()
+                assert b" 400 Bad Request" in said
+    assert not caplog.records

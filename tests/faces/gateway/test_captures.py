@@ -12,6 +12,7 @@ from gym_faces.gateway.capture import Captures
 from gym_faces.recordings.calls_file import CallsFile
 from gym_models.replay import Adapter as Replay
 from gym_models.scripted import Adapter as Scripted
+from gym_runtime import clock
 from gym_runtime.errors import ModelRefused
 from gym_runtime.messages.calls import ModelAnswer, Prefix, Tokens
 from gym_runtime.messages.responses import decode_response
@@ -24,6 +25,7 @@ pytestmark = pytest.mark.anyio
 
 async def test_a_rollouts_calls_can_be_read_and_forgotten() -> None:
     scripted = Scripted(ModelSettings.parse("scripted/echo"))
+    began_s = clock.now()
     async with standing(scripted, return_tokens=True) as stand:
         for path, body in ALL:
             await stand.post(f"{stand.at('r.0.1')}{path}", body)
@@ -39,6 +41,7 @@ async def test_a_rollouts_calls_can_be_read_and_forgotten() -> None:
             assert one["prompt_token_ids"]
             assert one["responses_create_params"]["input"][0]["content"] == "hi"
             assert (one["schema_version"], one["model"], one["error"]) == (1, "echo", None)
+            assert began_s - 1 < one["created_at"] < clock.now() + 1  # the time of day
         assert len({one["model_call_id"] for one in found["calls"]}) == 3
         assert await stand.get(f"{stand.at('r.0.1')}/calls", "DELETE") == (200, {"forgotten": 3})
         status, gone = await stand.get(f"{stand.at('r.0.1')}/calls")

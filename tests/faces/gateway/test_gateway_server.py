@@ -159,9 +159,16 @@ async def test_addresses_that_are_none() -> None:
         status, said, _ = await stand.post("/v1/completions", CHAT)
         assert (status, said["error"]["message"]) == (
             404,
-            "POST /v1/completions: unknown path; "
-            "a base URL ends with /v1, or without it for Anthropic's and Google's clients",
+            "POST /v1/completions: this is not served here; there are /v1/responses, /v1/chat/completions, "
+            "/v1/messages, Gemini's generateContent and /v1/models",
         )
+        for path in ("/chat/completions", "/v1/v1/chat/completions"):
+            status, said, _ = await stand.post(path, CHAT)
+            assert (status, said["error"]["message"]) == (
+                404,
+                f"POST {path}: unknown path; "
+                "a base URL ends with /v1, or without it for Anthropic's and Google's clients",
+            )
         status, said = await stand.get("/v1/models/gpt-5")
         assert (status, said["error"]["message"]) == (
             404,

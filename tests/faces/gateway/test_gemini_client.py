@@ -248,6 +248,25 @@ async def test_what_cannot_be_carried_is_refused_by_name() -> None:
                 await asked(made, stream=False, **config)
 
 
+async def test_what_is_not_served_is_said_in_googles_form() -> None:
+    from google.genai import errors
+
+    async with standing(answer("x")) as stand, client(stand) as made:
+        with pytest.raises(errors.ClientError, match="this is not served here") as caught:
+            await made.models.embed_content(model="policy", contents="hi")
+    assert (caught.value.code, caught.value.status) == (404, "NOT_FOUND")
+
+
+@pytest.mark.parametrize("mode", ["AUTO", "VALIDATED"])
+async def test_the_model_may_choose_whether_it_calls(mode: str) -> None:
+    """pydantic-ai asks for calls that fit their schemas."""
+    calling = {"function_calling_config": {"mode": mode}}
+    async with standing(answer("x")) as stand, client(stand) as made:
+        await asked(made, stream=False, tool_config=calling)
+    ((call, _),) = stand.engine.calls.items
+    assert json.loads(bytes(call.params))["tool_choice"] == "auto"
+
+
 async def test_a_rollout_is_named_by_the_key_too() -> None:
     async with standing(answer("x"), anonymous=False) as stand:
         options = {"base_url": stand.url}

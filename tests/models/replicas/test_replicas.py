@@ -15,6 +15,7 @@ from gym_models.wire.load import Load
 from gym_models.wire.replicas import Replicas
 from gym_runtime.errors import ModelRefused, ModelUnavailable, UsageError
 from gym_runtime.messages.calls import ModelAnswer
+from gym_runtime.retrying import Pauses
 from models.model_calls import output
 from models.replicas.fleets import ask, fleet, homes, until, up
 from ports import free_port
@@ -103,6 +104,25 @@ async def test_one_that_answers_503_is_left_at_once_and_checked(stubs: Callable[
             await ask(replicas, rollout)
         assert output(await ask(replicas, rollout))
         await until(lambda: broken.url in up(replicas))
+
+
+async def test_one_whose_checks_succeed_and_whose_calls_fail_rests(
+    stubs: Callable[..., StubEngine], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gym_models.wire.replica.RESTS", Pauses(first_s=600, longest_s=600))
+    broken, sound = stubs(), stubs()
+    async with fleet(broken.url, sound.url) as replicas:
+        rollout = homes(replicas, broken.url)
+        (state,) = (one for one in replicas.states() if one.url == broken.url)
+        for _ in range(2):
+            with pytest.raises(ModelUnavailable, match="503"):
+                await ask(replicas, rollout, x_stub_fault="503")
+            await until(lambda: broken.url in up(replicas))
+        await ask(replicas, rollout)
+        assert sound.stats().requests == 1
+        state.rests_until_s = 0.0
+        await ask(replicas, rollout)
+        assert (sound.stats().requests, state.failed) == (1, 0)
 
 
 @pytest.mark.parametrize(
