@@ -88,6 +88,10 @@ async def signal_batches(
         TaskError, UsageError: a row, a name or a value is wrong.
     """
     require_keywords(keywords, signal_batches)
+    if not isinstance(gym, Client):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise UsageError(
+            "signal_batches is asynchronous: async with gym_runtime.connect(...) as gym, not connect_sync"
+        )
     if not isinstance(rows, Sized):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise UsageError("groups with signal need all rows at once, as they draw from them: rows=list(rows)")
     sizes = {f"waves[{n}]": size for n, size in enumerate(waves)}

@@ -23,7 +23,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
-from gym_runtime import RolloutSettings, Sampling
+from gym_runtime import Client, RolloutSettings, Sampling
 from gym_runtime.client import AnyRow, SyncClient, line
 from gym_runtime.errors import GymError, UsageError, require_at_least
 from gym_runtime.logs import logger
@@ -75,7 +75,7 @@ class GymSpec:
             train on are chosen there, whatever prompts the trainer draws. Evaluation keeps its prompts.
 
     Raises:
-        UsageError: ``signal`` and ``asynchronous``.
+        UsageError: ``signal`` and ``asynchronous``; or a client of ``connect``.
     """
 
     def __init__(
@@ -92,6 +92,9 @@ class GymSpec:
         seat: str = "",
         signal: Mapping[str, Any] | None = None,
     ) -> None:
+        # The methods of the other client only return coroutines, so the engines would keep their weights.
+        if isinstance(gym, Client):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise UsageError("TRL is no asynchronous code: give it a client of gym_runtime.connect_sync(...)")
         self._credit: Credit = credit
         self._seat = seat
         self._gym = gym

@@ -10,7 +10,7 @@ from typing import Any, cast
 import anyio
 import msgspec
 import pytest
-from gym_runtime import Client, Environment, Reply, Task, UsageError, Verdict
+from gym_runtime import Client, Environment, Reply, SyncClient, Task, UsageError, Verdict
 from gym_runtime.adapters import CallContext, ModelAnswer, ModelCall
 from gym_runtime.bus import Bus
 from gym_runtime.client import RunProgress
@@ -310,6 +310,13 @@ async def test_wrong_rows_and_settings_are_refused_before_anything_starts() -> N
                 async with here.batches(**wrong) as batches:  # pyright: ignore[reportArgumentType]
                     await batches.next()
         assert not here.policy.asked
+
+
+async def test_a_client_for_code_without_an_event_loop_is_refused() -> None:
+    waits = cast("Client", SyncClient.__new__(SyncClient))
+    with pytest.raises(UsageError, match="asynchronous: async with"):
+        async with signal_batches(waits, rows(), want=1):
+            pass
 
 
 @pytest.mark.slow

@@ -6,11 +6,11 @@ import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 import pytest
-from gym_runtime.client import SyncClient, connect_sync
+from gym_runtime.client import SyncClient, connect, connect_sync
 from gym_runtime.errors import GymError, NoWorker, UsageError
 from gym_runtime.messages.outcomes import Failed
 from gym_runtime.messages.rollout_settings import RolloutSettings
@@ -123,6 +123,11 @@ class FakeTrainer(SimpleNamespace):
 def gym() -> Iterator[SyncClient]:
     with connect_sync(model="scripted/tool-then-message", environments=[NAME]) as gym:
         yield gym
+
+
+def test_a_client_whose_methods_return_coroutines_is_refused() -> None:
+    with pytest.raises(UsageError, match="give it a client of"):
+        GymSpec(cast("Any", connect("nats://127.0.0.1:1")), [], weights="weights")
 
 
 @pytest.mark.slow

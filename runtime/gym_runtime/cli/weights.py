@@ -30,7 +30,8 @@ def weights(
     Args:
         action: What to do.
         argument: A version's name, or where the weights are.
-        version: The name of the updated weights.
+        version: The name of the updated weights, such as step-12. Rollouts say by it which weights sampled
+            them, so "update" needs it.
         model_pool: The pool of the model.
     """
     command = _command(action, argument, version)
@@ -46,13 +47,13 @@ def weights(
 def _command(action: Action, argument: str, version: str) -> Control:
     if action == "version" and argument and not version:
         return Control(op="set_version", version=argument)
-    if action == "update" and argument:
+    if action == "update" and argument and version:
         return Control(op="update", path=argument, version=version)
     if action in ("state", "pause", "resume") and not argument and not version:
         return Control(op=action)
     raise UsageError(
         f"'weights {action}' is used as: "
-        + {"version": "weights version NAME", "update": "weights update PATH [--version NAME]"}.get(
+        + {"version": "weights version NAME", "update": "weights update PATH --version NAME"}.get(
             action, f"weights {action}"
         )
     )

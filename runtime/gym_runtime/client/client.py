@@ -338,7 +338,8 @@ class Client:
     ) -> AsyncGenerator[Group]:
         """As `rollouts`, but each row's rollouts come together, as soon as all of them are settled.
 
-        Rows of a list with the same text are one group, unless there are ``keys``.
+        Rows of a list with the same text are one group, unless there are ``keys``. Each row of any other
+        iterable is a group of its own, so rows may come again and again, as in ``itertools.cycle(rows)``.
 
         Args:
             on_failure: what happens to a group in which a rollout fails for good; see

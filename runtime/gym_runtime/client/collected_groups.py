@@ -101,7 +101,7 @@ class InputOrder(Generic[T]):
     ) -> Iterator[RolloutSpec]:
         """The specs; from now on their results are expected in this order, by name."""
         for spec in specs:
-            # A row that repeats before its group is complete joins the group, and needs no place of its own.
+            # A row of a list that repeats joins its group, and needs no place of its own.
             if (named := name(spec)) not in self._awaited:
                 self._awaited.add(named)
                 self._due.append(named)

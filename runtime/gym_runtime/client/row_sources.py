@@ -93,18 +93,18 @@ class RowSources:
 
     Attributes:
         listed: all rows are known from the start.
-        apart: each row is its own task.
+        apart: each row is its own task: those with keys, and those of a stream that are remembered, of which
+            one may come again before its group is complete.
     """
 
     def __init__(
         self, rows: Iterable[AnyRow], keys: Iterable[Any] | None = None, *, remembered: bool
     ) -> None:
         self.listed = isinstance(rows, Sequence)
-        self.apart = keys is not None
+        self.apart = keys is not None or (remembered and not self.listed)
         self._rows, self._keys, self._remembered = rows, keys, remembered
         self._present: tuple[AnyRow, Any] = b"", None
         self._of_task: dict[int, tuple[AnyRow, Any]] = {}
-        self._latest = -1
 
     @property
     def own_index(self) -> int:
@@ -134,20 +134,13 @@ class RowSources:
         """The specs made of the lines, each row's before the next row is read."""
         for spec in specs:
             if self._remembered:
-                self._latest = spec.task_index
                 # `setdefault`: rows with the same text are one task, whose first row counts.
                 self._of_task.setdefault(spec.task_index, self._present)
             yield spec
 
     def take(self, task_index: int) -> tuple[AnyRow, Any]:
-        """The row of a task whose group is complete, and its key; both are forgotten now.
-
-        The row that was read last is kept: it may be a repetition that begins the task's next group.
-        """
-        source = self._of_task[task_index]
-        if task_index != self._latest:
-            del self._of_task[task_index]
-        return source
+        """The row of a task whose group is complete, and its key; both are forgotten now."""
+        return self._of_task.pop(task_index)
 
 
 class NewRuns:

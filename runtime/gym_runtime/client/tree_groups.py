@@ -42,7 +42,7 @@ class TreePlan:
 
     def __post_init__(self) -> None:
         require_at_least(1, times=self.times, depth=self.depth)
-        if isinstance(cast("object", self.at), Integral):
+        if isinstance(cast("object", self.at), Integral | str):
             raise UsageError(f"at is {self.at}; it must be a list of turns: [{self.at}]")
 
     def rows(self, record: RolloutRecord, shared: int = 0) -> Iterator[tuple[bytes, int]]:

@@ -23,19 +23,17 @@ has the advantage 0, too.
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 from typing import Any, Literal, get_args
 
 import msgspec
-from msgspec.structs import replace
 
 from gym_runtime.environment.catalogue import suggest
 from gym_runtime.errors import TaskError, UsageError
 from gym_runtime.files.rows import renumbered
 from gym_runtime.messages.outcomes import Cancelled, Failed, RolloutRecord
-from gym_runtime.messages.rollout_spec import GroupSpan, RolloutSpec
+from gym_runtime.messages.rollout_spec import RolloutSpec
 from gym_runtime.messages.transcripts import MOST_ROWS, html_table, html_transcript
 from gym_runtime.plurals import counted
 from gym_runtime.rollout.comparisons import COMPARE
@@ -119,7 +117,7 @@ class Make(msgspec.Struct, frozen=True):
 
 
 class Cancel(msgspec.Struct, frozen=True):
-    """Cancel these rollouts of a group. Others of its task may be of a later group."""
+    """Cancel these rollouts of a group."""
 
     task_index: int
     rollouts: list[int]
@@ -162,16 +160,14 @@ class Groups:
             )
         self.replacements = 0
         self._open: dict[int, _Open] = {}
-        self._replaced = Counter[int]()
         self._policy, self._seeded = policy, seeded
 
     def noting(self, specs: Iterable[RolloutSpec]) -> Iterator[RolloutSpec]:
         """The specs, noted before they are passed on.
 
         All specs of a list are noted before the first is passed on, so a row that occurs again later joins
-        its group. Of a stream only neighbours with one ``task_index``, such as the repeats of a row, are
-        noted together; a row that occurs again later starts a new group. Its indices then follow those of the
-        replacements that its earlier groups have got.
+        its group. Of a stream the repeats of a row are noted together; each row has its own ``task_index``
+        there, because a row that comes again and again would keep its group open for ever.
         """
         if isinstance(specs, Sequence):
             for spec in specs:
@@ -180,18 +176,10 @@ class Groups:
             return
         # `groupby` reads one spec too many; it is noted when its own group begins.
         for _, members in groupby(specs, key=lambda spec: spec.task_index):
-            group = [self._shifted(spec) for spec in members]
+            group = list(members)
             for spec in group:
                 self._note(spec)
             yield from group
-
-    def _shifted(self, spec: RolloutSpec) -> RolloutSpec:
-        by = self._replaced[spec.task_index]
-        if not by:
-            return spec
-        span = spec.group and GroupSpan(spec.group.first + by, spec.group.size)
-        moved = renumbered(spec, spec.rollout_index + by, seeded=self._seeded)
-        return replace(moved, group=span)
 
     def _note(self, spec: RolloutSpec) -> None:
         group = self._open.setdefault(spec.task_index, _Open(tasks={}, left=0, next_index=0))
@@ -209,7 +197,6 @@ class Groups:
             # Before the check for completeness, because a replacement keeps the group open.
             if self._policy == "replace" and self._replaceable(group, record):
                 commands.append(Make(self._replacement(group)))
-            # Not the task: of a stream, its later groups would be cancelled, too.
             elif self._policy == "fail_group" and (rest := group.running - group.cancelled):
                 group.cancelled |= rest
                 commands.append(Cancel(record.task_index, sorted(rest)))
@@ -232,7 +219,6 @@ class Groups:
         group.next_index += 1
         group.replacements += 1
         group.left += 1
-        self._replaced[again.task_index] += 1
         self.replacements += 1
         return again
 

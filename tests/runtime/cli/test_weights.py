@@ -45,7 +45,8 @@ def change_and_run(started: Started, capsys: pytest.CaptureFixture[str], output:
 
 
 @pytest.mark.parametrize(
-    "arguments", [["version"], ["update"], ["pause", "now"], ["version", "7", "--version", "8"]]
+    "arguments",
+    [["version"], ["update"], ["update", "/weights/7"], ["pause", "now"], ["version", "7", "--version", "8"]],
 )
 def test_what_is_missing_is_said(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main.run(["weights", *arguments, "--nats", "nats://127.0.0.1:1"]) == 2

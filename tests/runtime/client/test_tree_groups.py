@@ -180,5 +180,7 @@ async def test_groups_stay_in_order_and_an_impossible_plan_is_refused(system: Sm
         TreePlan(times=0)
     with pytest.raises(UsageError, match=r"at is 2; it must be a list of turns: \[2\]"):
         TreePlan(at=cast("Any", 2))
+    with pytest.raises(UsageError, match=r"at is 2; it must be a list of turns: \[2\]"):
+        TreePlan(at=cast("Any", "2"))
     turns = np.array([1])  # it has `__index__`, too
     assert TreePlan(at=cast("Any", turns)).at is turns

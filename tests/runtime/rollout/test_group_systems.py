@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import random
+from contextlib import aclosing
 from typing import Any
 
 import anyio
@@ -149,40 +151,46 @@ async def test_fewer_or_more_keys_than_rows_are_refused_before_anything_starts()
 @pytest.mark.parametrize("stream", [False, True])
 async def test_groups_and_rollouts_come_in_the_order_of_the_rows_where_asked(stream: bool) -> None:
     def given() -> Any:
-        # The last row is the first one again, whose group is not complete yet: it joins it.
+        # The last row is the first one again, whose group is not complete yet: of a list it joins it.
         listed = [*rows(8), rows(1)[0]]
         return iter(listed) if stream else listed
 
     async with running_client(engine=Backwards()) as here:
         groups = [group async for group in here.gym.groups(given(), environment=NAME, ordered=True)]
-        assert [group.row["n"] for group in groups] == [*range(8)]
+        assert [group.row["n"] for group in groups] == [*range(8), *([0] * stream)]
         made = here.gym.rollouts(given(), environment=NAME, ordered=True, repeats=2)
         order = [(record.numbers["n"], record.rollout_index) async for record in made]
         assert order == [*((n, index) for n in range(8) for index in range(2)), (0, 2), (0, 3)]
 
 
-@pytest.mark.parametrize("in_flight", [1, 2, 3])
-async def test_a_row_that_comes_again_and_again_in_a_stream_loses_no_rollout(in_flight: int) -> None:
-    given = rows(1) * 5 + rows(2) * 5
-    async with running_client() as here:
-        made = here.gym.groups(iter(given), environment=NAME, in_flight=in_flight, ordered=True)
-        groups = [group async for group in made]
-    assert sum(len(group.rollouts) for group in groups) == len(given)
-    assert all(group.row["n"] == group.rollouts[0].numbers["n"] for group in groups)
-
-
+@pytest.mark.parametrize("ordered", [False, True])
+@pytest.mark.parametrize("count", [1, 2, 3])
 @pytest.mark.parametrize("policy", ["replace", "fail_group"])
-async def test_a_row_that_comes_again_in_a_stream_after_a_failure_has_all_its_rollouts(
-    policy: GroupPolicy,
+async def test_rows_that_come_again_and_again_in_a_stream_are_groups_of_their_own(
+    policy: GroupPolicy, count: int, ordered: bool
 ) -> None:
-    given = [*rows(3), *rows(1)]
+    """Each row comes again while its group before is open, which must not wait for the new rollouts."""
     async with running_client(engine=Failing({"0.0"})) as here:
-        made = here.gym.groups(iter(given), environment=NAME, repeats=2, in_flight=2, on_failure=policy)
+        made = here.gym.groups(
+            itertools.cycle(rows(count)),
+            environment=NAME,
+            repeats=2,
+            in_flight=8,
+            on_failure=policy,
+            ordered=ordered,
+        )
+        found: list[Group] = []
         with anyio.fail_after(600):
-            groups = [group async for group in made]
-    assert len(groups) == 4
-    *_, last = (group.rewards for group in groups if group.row["n"] == 0)
-    assert last == [1.0, 1.0]
+            async with aclosing(made) as groups:
+                async for group in groups:
+                    found.append(group)
+                    if len(found) == 9:
+                        break
+        assert sum(group.rewards == [1.0, 1.0] for group in found) >= 8
+        assert len({group.task_index for group in found}) == 9
+        if ordered:
+            assert [group.row["n"] for group in found] == [n % count for n in range(9)]
+        await here.at_rest()
 
 
 class Backwards(Engine):

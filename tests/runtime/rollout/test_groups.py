@@ -11,7 +11,7 @@ from gym_runtime.errors import Fault, UsageError
 from gym_runtime.files.rows import expand
 from gym_runtime.messages.outcomes import Cancelled, Completed, Failed, Outcome
 from gym_runtime.messages.rollout_settings import RolloutSettings
-from gym_runtime.messages.rollout_spec import GroupSpan, RolloutSpec
+from gym_runtime.messages.rollout_spec import RolloutSpec
 from gym_runtime.rollout.groups import REPLACEMENTS, Cancel, Group, GroupPolicy, Groups, Make, advantages
 from hypothesis import given
 from hypothesis import strategies as st
@@ -100,59 +100,27 @@ def test_a_failed_rollout_is_replaced_by_a_new_one_of_the_same_task() -> None:
     assert (group.rewards, group.failed) == ([1.0, 2.0], "")
 
 
-def test_a_row_that_comes_again_in_a_stream_does_not_get_the_index_of_a_replacement() -> None:
-    groups = Groups("replace")
-    span = GroupSpan(2, 2)
-    again = [msgspec.structs.replace(task(0, index), group=span) for index in (2, 3)]
-    stream = groups.noting(iter([task(0, 0), task(0, 1), task(1, 0), task(1, 1), *again]))
-    first, second, *_ = (next(stream) for _ in range(4))
-    (make,) = groups.take(record(first, FAILED))
-    assert isinstance(make, Make)
-    assert groups.take(record(second)) == []
-    groups.take(record(make.task))
-    assert [(one.rollout_index, one.group) for one in (make.task, *stream)] == [
-        (2, None),
-        (3, GroupSpan(3, 2)),
-        (4, GroupSpan(3, 2)),
-    ]
-
-
 def test_no_two_rollouts_of_a_group_have_one_seed() -> None:
     """An engine that keeps to seeds would answer twice the same."""
     groups = Groups("replace", seeded=True)
     line = b'{"responses_create_params":{"input":"hi"},"initial_count":3,"expected_count":4}'
     settings = RolloutSettings(repeats=2, seed_repeats=True, sampling={"seed": 10})
-    lines = [line, line.replace(b"hi", b"ho"), line]
-    stream = groups.noting(expand(lines, settings, run="r", environment="example_session_state_mgmt"))
-    first, second, *_ = (next(stream) for _ in range(3))
+    stream = groups.noting(expand([line], settings, run="r", environment="example_session_state_mgmt"))
+    first, second = stream
     (make,) = groups.take(record(first, FAILED))
     assert isinstance(make, Make)
     (again,) = groups.take(record(make.task, FAILED))
     assert isinstance(again, Make)
     groups.take(record(second))
     groups.take(record(again.task))
-    # The last two are those of the first row, which comes again: its indices follow the replacements'.
-    found = [first, second, make.task, again.task, *list(stream)[-2:]]
-    assert [one.rollout_index for one in found] == [0, 1, 2, 3, 4, 5]
-    assert [seed(one) for one in found] == [10, 11, 12, 13, 14, 15]
+    found = [first, second, make.task, again.task]
+    assert [one.rollout_index for one in found] == [0, 1, 2, 3]
+    assert [seed(one) for one in found] == [10, 11, 12, 13]
 
 
 def seed(spec: RolloutSpec) -> int:
     metadata = msgspec.json.decode(spec.row)["responses_create_params"]["metadata"]
     return msgspec.json.decode(metadata["extra_body"])["seed"]
-
-
-def test_a_row_that_comes_again_in_a_stream_is_not_cancelled_with_its_earlier_group() -> None:
-    groups = Groups("fail_group")
-    stream = groups.noting(iter([task(0, 0), task(0, 1), task(1, 0), task(0, 2), task(0, 3)]))
-    first, second, *_ = (next(stream) for _ in range(3))
-    assert groups.take(record(first, FAILED)) == [Cancel(0, [1])]
-    (group,) = groups.take(record(second, Cancelled()))
-    assert isinstance(group, Group)
-    for one in stream:
-        (*_, last) = groups.take(record(one)) or [None]
-    assert isinstance(last, Group)
-    assert last.rewards == [2.0, 3.0]
 
 
 def test_replacing_has_an_end_and_the_group_says_so() -> None:
