@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 from gym_runtime.errors import UNREADABLE
-from gym_runtime.files import KeyCounts
+from gym_runtime.files import TORN, KeyCounts
 from gym_runtime.plurals import counted
 
 from gym_view.index import IndexedRow
@@ -47,7 +47,7 @@ def rollouts_once(rows: Path) -> Iterator[IndexedRow]:
     if again:
         _tell(f"{rows}: {counted(again, 'row is', 'rows are')} of a rollout that has one; the first counts")
     if _has_more(rows, end):
-        _tell(f"{rows}: the last line is torn, or still being written; it does not count")
+        _tell(f"{rows}: {TORN}")
 
 
 def readable_once(rows: Path, left_out: Counter[str]) -> Iterator[IndexedRow]:
