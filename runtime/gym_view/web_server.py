@@ -15,7 +15,7 @@ from functools import lru_cache, partial
 from importlib import resources
 from itertools import islice
 from pathlib import Path
-from socket import socket
+from socket import create_server, socket
 from typing import Any, TypeVar
 
 import anyio
@@ -469,10 +469,8 @@ async def _indexer() -> AsyncGenerator[Indexer]:
 
 
 def _listen(port: int) -> socket:
-    listener = socket()
     try:
-        listener.bind((HOST, port))
+        # It may reuse the port: closed connections of an earlier server would hold it for a minute.
+        return create_server((HOST, port))
     except OSError as error:
-        listener.close()
         raise UsageError(f"cannot listen on port {port}: {error.strerror}; choose another --port") from None
-    return listener

@@ -434,3 +434,14 @@ async def test_what_cannot_be_shown_is_said(tmp_path: Path) -> None:
         with pytest.raises(UsageError, match=rf"cannot listen on port {access.port}: .*--port"):
             async with web_server.serve([tmp_path], access.port):
                 pass
+
+
+async def test_a_server_that_is_started_again_has_its_port_at_once(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_bytes(row(0))
+    port = 0
+    async with aiohttp.ClientSession() as page:
+        for _ in range(2):
+            async with web_server.serve([tmp_path], port) as access:
+                port = access.port
+                # The server closes this connection, as it does that of an open page.
+                assert (await page.get(access.url)).status == 200

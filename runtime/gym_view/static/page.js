@@ -109,7 +109,7 @@ var e,t,n,r,i,a,o,s,c,l,u,d=Symbol.for(`pv`),f={},p=[],m=/^m(i|n|o|s|text|space)
       <div class="tabs" role="tablist" aria-label="Views of the rollout" onKeyDown=${({key:e,target:t})=>(e===`ArrowRight`?t.nextElementSibling:e===`ArrowLeft`?t.previousElementSibling:null)?.focus()}>${Object.entries(Ur).map(([e,t])=>R`<button role="tab" id=${`tab-${e}`} aria-selected=${e===a} aria-controls="panel" onClick=${()=>V({tab:e})}>${t}</button>`)}</div>
       <div class="panel" id="panel" role="tabpanel" aria-labelledby=${`tab-${a}`}>
         ${a===`timeline`?R`<${Hr} row=${i.row} />`:a===`tokens`?R`<${Fr} row=${i.row} card=${i.card} />`:a===`row`?R`<${ai} run=${e} i=${t} got=${i} />`:R`<${Jr} row=${i.row} card=${i.card} />`}
-      </div><//>`:i.text?R`<${ai} run=${e} i=${t} got=${i} />`:i.asks?null:R`<p class="quiet">Reading …</p>`}
+      </div><//>`:i.text?R`<${ai} run=${e} i=${t} got=${i} />`:i.asks||i.error?null:R`<p class="quiet">Reading …</p>`}
   </article>`}var Jr=({row:e,card:t})=>R`<${Dr} items=${Wn(e,t)} />`;function Yr({run:e,i:t,back:n}){let{columns:r}=e,i=fi(r,t);return R`<header class="heading"><a class="back" href=${n} aria-label="Back to the list">←</a>
     <h1><bdi>${r.envs[r.env[t]]||`rollout`}</bdi> <span class="quiet">task</span> ${r.task[t]} <span class="quiet">rollout</span> ${r.rollout[t]}</h1>
     ${i.length>1?R`<span class="group"><span class="quiet">its group</span> <${Xt} columns=${r} rows=${i} current=${t} link=${t=>z([`run`,e.id,`rollouts`,r.id(t)],B.value.params)} /> <a href=${z([`run`,e.id,`tasks`],{task:r.task[t],of:r.envs[r.env[t]]})}>side by side</a></span>`:null}
@@ -252,7 +252,7 @@ var e,t,n,r,i,a,o,s,c,l,u,d=Symbol.for(`pv`),f={},p=[],m=/^m(i|n|o|s|text|space)
     ${U.value.system&&e!==`system`?R`<a href="#/system">System</a>`:null}
     <button class="icon" onClick=${ma} title="Light or dark" aria-label="Light or dark">◐</button>
     <button class="icon" onClick=${()=>ua.value=!0} title="Keys (?)" aria-label="Keys">?</button>
-  </header>`}function _a({id:e,page:t}){let n=Ft(e);N(()=>{n.load();let e=setInterval(()=>document.hidden||n.follow(),1e3);return()=>clearInterval(e)},[n]),N(()=>{document.title=`${e} · gym-runtime`},[e]);let r=n.state.value,i=(la[t]??la[``])[1];return n.version.value,R`
+  </header>`}function _a({id:e,page:t}){let n=Ft(e);N(()=>{n.load();let e=setInterval(()=>document.hidden||n.follow(),1e3);return()=>clearInterval(e)},[n]),N(()=>{document.title=`${B.value.parts.slice(1).join(` `)} · gym-runtime`});let r=n.state.value,i=(la[t]??la[``])[1];return n.version.value,R`
     ${r.error?R`<p class="banner bad" role="alert">${r.error}</p>`:null}
     ${r.loading?R`<div class="progress" role="status"><span style=${{width:`${r.bytes?100*r.indexed/r.bytes:5}%`}}></span>
       <em>${n.columns.rows?`${X(n.columns.rows,`row`)} so far; `:``}indexing ${qt(r.indexed)} of ${qt(r.bytes)}</em></div>`:null}

@@ -65,7 +65,7 @@ export function Rollout({ run, i, back }) {
       <div class="panel" id="panel" role="tabpanel" aria-labelledby=${`tab-${tab}`}>
         ${tab === "timeline" ? html`<${Timeline} row=${got.row} />` : tab === "tokens" ? html`<${Tokens} row=${got.row} card=${got.card} />` : tab === "row" ? html`<${Raw} run=${run} i=${i} got=${got} />` : html`<${Said} row=${got.row} card=${got.card} />`}
       </div><//>`
-    : got.text ? html`<${Raw} run=${run} i=${i} got=${got} />` : got.asks ? null : html`<p class="quiet">Reading …</p>`}
+    : got.text ? html`<${Raw} run=${run} i=${i} got=${got} />` : got.asks || got.error ? null : html`<p class="quiet">Reading …</p>`}
   </article>`;
 }
 
