@@ -14,7 +14,7 @@ from gym_view.indexing import indexed
 from gym_view.run_files import Run, find_runs
 
 _ID = re.compile(r"(?P<run>[\w-]+)\.(?P<task>\d+)\.(?P<rollout>\d+)")
-_IN_FILE = re.compile(r"(?P<file>.+):(?:(?P<task>\d+)\.(?P<rollout>\d+)|(?P<line>\d+))")
+_IN_FILE = re.compile(r"(?P<file>.+):(?:(?P<task>\d+)\.(?P<rollout>\d+)|(?P<line>\d+))", re.DOTALL)
 
 
 def find_rollout(named: str, folder: Path) -> tuple[Path, bytes]:

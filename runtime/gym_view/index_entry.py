@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 from gym_runtime.errors import UNREADABLE
+from gym_runtime.files import KeyCounts
 from msgspec import Raw
 
 OUTCOMES = ("completed", "truncated", "failed", "cancelled", "unreadable")
@@ -34,6 +35,27 @@ _U32 = MOST_TASKS = 2**32 - 1
 _U16 = MOST_ROLLOUTS = 2**16 - 1
 """An entry's task and rollout are no larger: these stand for all that are."""
 _F32 = 3e38  # 32 bits hold a little more
+
+
+class Repeats:
+    """Finds the rows of a rollout that its file had before: the first row of a rollout counts.
+
+    A rollout is given by its environment, task and repeat. What cannot be read is none, and neither is what
+    has a number beyond those that an entry can have.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[str, KeyCounts] = {}
+
+    def again(self, entry: IndexEntry) -> bool:
+        """Whether an earlier entry was of the same rollout."""
+        if (
+            OUTCOMES[entry.outcome] == "unreadable"
+            or entry.task >= MOST_TASKS
+            or entry.rollout >= MOST_ROLLOUTS
+        ):
+            return False
+        return self._known.setdefault(entry.environment, KeyCounts()).increase(entry.task, entry.rollout) > 1
 
 
 # `gc=False`: a reader holds millions of entries, which are never part of a cycle.

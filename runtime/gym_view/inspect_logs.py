@@ -35,7 +35,8 @@ def export(files: Sequence[Path], target: Path) -> Exported:
     for path, row in rows_in_files(files, left_out):
         log = as_object(row.get(FIELD))
         header, samples = as_object(log.get("eval")), as_list(log.get("samples"))
-        if len(samples) != 1 or not isinstance(header.get("task"), str):
+        ids = [as_object(sample).get("id") for sample in samples]
+        if len(ids) != 1 or not isinstance(ids[0], (str, int)) or not isinstance(header.get("task"), str):
             left_out[NO_LOG] += 1
             continue
         rows += 1

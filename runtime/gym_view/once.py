@@ -12,11 +12,11 @@ from typing import Any
 
 import msgspec
 from gym_runtime.errors import UNREADABLE
-from gym_runtime.files import KeyCounts
+from gym_runtime.files import TORN
 from gym_runtime.plurals import counted
 
 from gym_view.index import IndexedRow
-from gym_view.index_entry import MOST_ROLLOUTS, MOST_TASKS, OUTCOMES
+from gym_view.index_entry import OUTCOMES, Repeats
 from gym_view.indexing import indexed
 
 NO_ROW = "the row is no JSON object in UTF-8"
@@ -29,25 +29,18 @@ def rollouts_once(rows: Path) -> Iterator[IndexedRow]:
 
     At the end standard error says how many were left out, and whether the last line is not whole.
     """
-    known: dict[str, KeyCounts] = {}
+    repeats = Repeats()
     again = end = 0
     for row in indexed(rows):
-        entry, end = row.entry, row.offset + row.size
-        # What cannot be read has no name, and an entry has no numbers beyond these.
-        named = (
-            OUTCOMES[entry.outcome] != "unreadable"
-            and entry.task < MOST_TASKS
-            and entry.rollout < MOST_ROLLOUTS
-        )
-        seen = known.setdefault(entry.environment, KeyCounts())
-        if named and seen.increase(entry.task, entry.rollout) > 1:
+        end = row.offset + row.size
+        if repeats.again(row.entry):
             again += 1
         else:
             yield row
     if again:
         _tell(f"{rows}: {counted(again, 'row is', 'rows are')} of a rollout that has one; the first counts")
     if _has_more(rows, end):
-        _tell(f"{rows}: the last line is torn, or still being written; it does not count")
+        _tell(f"{rows}: {TORN}")
 
 
 def readable_once(rows: Path, left_out: Counter[str]) -> Iterator[IndexedRow]:

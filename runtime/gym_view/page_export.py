@@ -11,6 +11,7 @@ from __future__ import annotations
 import base64
 import gzip
 import hashlib
+import shutil
 from collections.abc import Iterable, Iterator, Sequence
 from importlib import resources
 from itertools import chain
@@ -66,6 +67,15 @@ def export(runs: Sequence[Run], target: Path, vocabulary: Vocabulary | None = No
 def _export_folder(exported: Iterable[_Exported], target: Path) -> Written:
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise UsageError(f"{target} is there already; name a new folder")
+    try:
+        return _fill_folder(exported, target)
+    except BaseException:
+        # Half an export looks like a whole one, and would be in the way of the next try.
+        shutil.rmtree(target, ignore_errors=True)
+        raise
+
+
+def _fill_folder(exported: Iterable[_Exported], target: Path) -> Written:
     data = target / "data"
     data.mkdir(parents=True)
     for name in _PAGE_FILES:

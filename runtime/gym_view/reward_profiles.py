@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-from gym_runtime.files import USAGE, Metrics, OutputFiles, Table, samples_of
+from gym_runtime.errors import UNREADABLE
+from gym_runtime.files import USAGE, Metrics, OutputFiles, Table, lines_of, samples_of
 from msgspec import Raw
 
 _NUMBERS = ("_ng_task_index", "_ng_rollout_index")
@@ -28,47 +29,61 @@ _decode_fields = msgspec.json.Decoder(dict[str, Raw]).decode
 _encode = msgspec.json.Encoder().encode
 
 
-def metrics_of(files: OutputFiles, *, failures_as_zero: bool = False) -> Metrics:
-    """The metrics of a run's files.
+def metrics_of(
+    files: OutputFiles, *, failures_as_zero: bool = False, torn: list[Path] | None = None
+) -> Metrics:
+    """The metrics of a run's files. Of several rows of a rollout the first counts, of failures the last.
 
     Args:
         failures_as_zero: failed rollouts count as those with a reward of 0.
+        torn: as for `gym_runtime.files.samples_of`.
 
     Raises:
         UsageError: a line is no rollout row.
     """
     metrics, judged = Metrics(failures_as_zero=failures_as_zero), set[tuple[int, int]]()
-    for sample, _, _ in samples_of(files.rollouts):
-        metrics.add_sample(sample)
-        judged.add(sample.key)
-    failed = {sample.key: sample for sample, _, _ in samples_of(files.failures) if sample.key not in judged}
+    for sample, _, _ in samples_of(files.rollouts, torn):
+        if sample.key not in judged:
+            metrics.add_sample(sample)
+            judged.add(sample.key)
+    failures = samples_of(files.failures, torn)
+    failed = {sample.key: sample for sample, _, _ in failures if sample.key not in judged}
     for sample in failed.values():
         metrics.add_sample(sample)
     return metrics
 
 
-def reward_profiles(materialized_inputs: Path, metrics: Metrics) -> Iterator[bytes]:
+def reward_profiles(materialized_inputs: Path, metrics: Metrics, torn: list[Path]) -> Iterator[bytes]:
     """The lines of ``_reward_profiling.jsonl``, in the order of the inputs.
 
     The inputs may end early, where a run was interrupted; a rollout not yet requested is not missing.
+    ``torn`` gets their path where the last line does not count, as in `metrics_of`.
     """
-    with materialized_inputs.open("rb") as file:
-        numbers = array("q", (_decode_number(line).task_index for line in file))
+    numbers = array("q", _task_indices(materialized_inputs, torn))
     # Sorted, so that the lines of a task are counted by two bisections.
     expected = array("q", sorted(numbers))
     ordered = [(one.table, one.table.order()) for one in metrics.agents.values()]
     written = set[int]()
-    with materialized_inputs.open("rb") as file:
-        for task_index, line in zip(numbers, file, strict=False):
-            if task_index in written:
-                continue
-            written.add(task_index)
-            for table, order in ordered:
-                positions = _slice(order, table.task_indices, task_index)
-                if positions:
-                    count = bisect_right(expected, task_index) - bisect_left(expected, task_index)
-                    count = max(count, len(positions))
-                    yield _encode(_profile(line, task_index, table, positions, count)) + b"\n"
+    for task_index, (_, line) in zip(numbers, lines_of(materialized_inputs), strict=False):
+        if task_index in written:
+            continue
+        written.add(task_index)
+        for table, order in ordered:
+            positions = _slice(order, table.task_indices, task_index)
+            if positions:
+                count = bisect_right(expected, task_index) - bisect_left(expected, task_index)
+                count = max(count, len(positions))
+                yield _encode(_profile(line, task_index, table, positions, count)) + b"\n"
+
+
+def _task_indices(materialized_inputs: Path, torn: list[Path]) -> Iterator[int]:
+    for _, line in lines_of(materialized_inputs):
+        try:
+            yield _decode_number(line).task_index
+        except UNREADABLE:
+            if line.endswith(b"\n"):
+                raise
+            torn.append(materialized_inputs)
 
 
 def _slice(order: array[int], task_indices: array[int], task_index: int) -> array[int]:

@@ -5,6 +5,7 @@ Rows come from models, tools and other programs: any field may have any type.
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -148,7 +149,6 @@ def card(row: Mapping[str, Any], vocabulary: Vocabulary | None = None) -> Card:
     expected = {name: text for name, text in plain.items() if _EXPECTED.match(name)}
     fault = as_object(row.get("_ng_failure")) or as_object(outcome.get("fault"))
     failed = bool(row.get("_ng_failure_class") or fault)
-    reward = row.get("reward")
     limits = [
         outcome.get("reason"),
         as_object(response.get("incomplete_details")).get("reason"),
@@ -157,12 +157,12 @@ def card(row: Mapping[str, Any], vocabulary: Vocabulary | None = None) -> Card:
     items = list(readable_items(row))
     return Card(
         rollout_id=str(own.get("rollout_id") or ""),
-        reward=float(reward) if isinstance(reward, (int, float)) and not failed else None,
+        reward=None if failed else _float(row.get("reward")),
         outcome="failed" if failed else str(outcome.get("type") or "completed"),
         components={
-            name: float(value)
+            name: number
             for name, value in as_object(row.get("reward_components")).items()
-            if isinstance(value, (int, float))
+            if (number := _float(value)) is not None
         },
         found=found,
         expected=expected,
@@ -300,7 +300,7 @@ def _facts(own: Mapping[str, Any], response: Mapping[str, Any]) -> str:
         _plural(own.get("turns"), "turn"),
         _plural(own.get("tool_calls"), "tool call"),
         f"{tokens} out" if (tokens := _plural(usage.get("output_tokens"), "token")) else "",
-        f"{own['duration_s']:.3g} s" if isinstance(own.get("duration_s"), (int, float)) else "",
+        f"{seconds:.3g} s" if (seconds := _float(own.get("duration_s"))) is not None else "",
         str(response.get("model") or ""),
     ]
     return " · ".join(filter(None, facts))
@@ -312,3 +312,10 @@ def _plural(value: Any, one: str) -> str:
 
 def _number(value: Any) -> int:
     return value if isinstance(value, int) else 0
+
+
+def _float(value: Any) -> float | None:
+    """A number; None for anything else, and for an integer that no double holds."""
+    with contextlib.suppress(OverflowError):
+        return float(value) if isinstance(value, (int, float)) else None
+    return None

@@ -13,7 +13,7 @@ from gym_runtime.files import PassScores, Spent, steps, token_uses
 from gym_runtime.statistics import Total, mean
 
 from gym_view.index import IndexedRow
-from gym_view.index_entry import OUTCOMES
+from gym_view.index_entry import OUTCOMES, Repeats
 from gym_view.indexing import indexed
 from gym_view.run_files import Run
 
@@ -103,19 +103,21 @@ def rows_of(
 ) -> Iterator[tuple[Path, IndexedRow]]:
     """Every rollout of a run with the file that it is in: rollouts, then failures not made up for.
 
+    Of several rows of a rollout the first counts, of several failures the last.
+
     Args:
         read_failures: for the failures, of which a rollout may have several; by default as ``read``.
     """
     done: set[tuple[int, int]] = set()
-    parts = run.parts
-    if "failures" not in parts:
-        for row in read(run.rollouts):
-            yield run.rollouts, row
-        return
+    parts, repeats = run.parts, Repeats()
     for row in read(run.rollouts):
-        if not _unreadable(row):
+        if repeats.again(row.entry):
+            continue
+        if "failures" in parts and not _unreadable(row):
             done.add((row.entry.task, row.entry.rollout))
         yield run.rollouts, row
+    if "failures" not in parts:
+        return
     latest: dict[tuple[int, int], IndexedRow] = {}
     for row in (read_failures or read)(parts["failures"]):
         where = (row.entry.task, row.entry.rollout)

@@ -83,7 +83,7 @@ def export(
             for record, size_bytes in _records(files, form, best_of, min_reward, left_out):
                 writer.add(record, size_bytes)
         if not writer.rows:
-            few = "no rollout has a verdict"
+            few = f"no rollout{' of this form' if left_out.keys() - {NO_ROW} else ''} has a verdict"
             few += "" if min_reward is None else f" and a reward of at least {min_reward:g}"
             none = "no task has rollouts with different rewards" if form == "pairs" else few
             reasons = "".join(f"; {count:,} left out: {reason}" for reason, count in left_out.items())

@@ -15,7 +15,7 @@ from functools import lru_cache, partial
 from importlib import resources
 from itertools import islice
 from pathlib import Path
-from socket import socket
+from socket import create_server, socket
 from typing import Any, TypeVar
 
 import anyio
@@ -55,6 +55,7 @@ MAX_ANSWER_BYTES = 4 * 2**20 // RECORD_BYTES * RECORD_BYTES
 MAX_MATCHES = 100_000
 KEPT_RUNS = 16
 MOST_FIRST_ROWS = 10_000
+_BLANK_BYTES = 100
 Computed = TypeVar("Computed")
 SystemState = Callable[[], Awaitable[Any]]
 """Asks a running system what ``gym-runtime status --json`` prints."""
@@ -308,11 +309,19 @@ def _records(rows: Path, start: int) -> _Records:
             state,
             records,
             os.pread(fd, HEADER_BYTES, 0)[16:24].hex(),
-            end_of(os.pread(fd, RECORD_BYTES, keep - RECORD_BYTES)),
+            _end_of_rows(rows, end_of(os.pread(fd, RECORD_BYTES, keep - RECORD_BYTES))),
             max(0, keep - start - MAX_ANSWER_BYTES),
         )
     finally:
         os.close(fd)
+
+
+def _end_of_rows(rows: Path, end: int) -> int:
+    """The end of the last row; of the file where only blank lines follow, as an editor may leave them."""
+    with rows.open("rb") as file:
+        file.seek(end)
+        rest = file.read(_BLANK_BYTES)
+    return end if rest.strip() or len(rest) == _BLANK_BYTES else end + len(rest)
 
 
 def _card_of(rows: Path, start: int, size: int, vocabulary: Vocabulary | None) -> bytes:
@@ -469,10 +478,8 @@ async def _indexer() -> AsyncGenerator[Indexer]:
 
 
 def _listen(port: int) -> socket:
-    listener = socket()
     try:
-        listener.bind((HOST, port))
+        # It may reuse the port: closed connections of an earlier server would hold it for a minute.
+        return create_server((HOST, port))
     except OSError as error:
-        listener.close()
         raise UsageError(f"cannot listen on port {port}: {error.strerror}; choose another --port") from None
-    return listener

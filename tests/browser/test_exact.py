@@ -134,7 +134,7 @@ async def test_a_line_that_is_no_json_takes_no_rollouts_place(chromium: Chromium
     async with opened(chromium, tmp_path) as page:
         await to(page, "#/run/torn/failures", "document.querySelectorAll('.failures tbody tr').length === 2")
         assert await page.text("h1") == "3 failures"
-        assert "run again" not in await page.text(".headline")
+        assert "Not counted" not in await page.text(".headline")
         await to(page, "#/run/torn/rollouts/0.0", "document.querySelector('form.label')")
         assert await page.text(".heading h1") == "sea task 0 rollout 0"
         assert await page.eval("document.querySelector('.row.chosen').hash") == "#/run/torn/rollouts/0.0"
@@ -144,6 +144,29 @@ async def test_a_line_that_is_no_json_takes_no_rollouts_place(chromium: Chromium
             "[...document.querySelectorAll('a.row')].find((row) => row.innerText.includes('unreadable')).hash"
         )
         await to(page, await page.eval(link), "document.querySelector('.broken')")
+
+
+async def test_what_stands_twice_counts_once(chromium: Chromium, tmp_path: Path) -> None:
+    path = tmp_path / "twice.jsonl"
+    elsewhere = row(0, agent_ref={"name": "lake"})
+    path.write_text(row(0) + row(0, reward=0.0) + row(1) + elsewhere + row(0) + row(1, reward=0.5) + row(2))
+    (tmp_path / "twice_failures.jsonl").write_text(row(2, _ng_failure_class="model") * 2)
+    async with opened(chromium, tmp_path) as page:
+        for more in ("", row(2) + row(3)):
+            with path.open("a") as file:
+                file.write(more)
+            rollouts, left_out = ("5", "6") if more else ("4", "5")
+            await to(page, "#/run/twice", f"{ROLLOUTS} === {rollouts!r}")
+            told = f"Not counted: {left_out} earlier or doubled rows."
+            ready = f"document.querySelector('.headline')?.innerText.includes({told!r})"
+            await to(page, "#/run/twice/failures", ready)
+            # The third and fourth that count, in the order of completion.
+            ready = "document.querySelector('.under strong')?.innerText === '2'"
+            await to(page, "#/run/twice/rollouts?q=row>1 row<4", ready)
+            assert await in_order(page, "span") == ["0.0", "2.0"]
+            assert (await page.text(".under")).startswith(f"2 of {rollouts} rollouts")
+        await to(page, "#/run/twice/rollouts/1.0", "document.querySelector('.verdict .value, .score')")
+        assert (await page.text(".score")).startswith("1\n")
 
 
 async def test_texts_that_turn_around_turn_nothing_else_around(chromium: Chromium, tmp_path: Path) -> None:

@@ -94,6 +94,22 @@ async def test_every_page_is_shown_and_accessible(
         pytest.skip("axe-core is not installed: npm install in viewer-page")
 
 
+async def test_each_page_has_a_title(chromium: Chromium, runs: Path) -> None:
+    titles = {
+        "runs": "Runs",
+        "run": "quiz-a",
+        "rollouts": "quiz-a rollouts",
+        "rollout": "quiz-a rollouts 0.0",
+        "failures": "late failures",
+        "compare": "Compare",
+        "board": "Runs compared",
+    }
+    async with opened(chromium, runs) as page:
+        for name, title in titles.items():
+            await to(page, *PAGES[name])
+            await page.until(f"document.title === '{title} · gym-runtime'")
+
+
 async def test_text_of_a_model_stays_text(chromium: Chromium, runs: Path) -> None:
     texts = [json.loads(line) for line in (runs / "quiz-a.jsonl").read_bytes().splitlines()]
     assert any("<script>" in json.dumps(row["response"]["output"]) for row in texts)

@@ -18,10 +18,18 @@ def row(sample: object, repeat: object = 0, task: object = "sums") -> str:
 
 def test_rollouts_of_a_task_are_one_log(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
-    lines = [row(1), row(2), row(1, 1), row("x", task="../b"), '{"reward": 1}', '{"inspect_log": [1]}']
+    lines = [
+        row(1),
+        row(2),
+        row(1, 1),
+        row("x", task="../b"),
+        row([]),
+        '{"reward": 1}',
+        '{"inspect_log": [1]}',
+    ]
     path.write_text("\n".join(lines) + "\n")
     done = inspect_logs.export([path], tmp_path / "logs")
-    assert (done.rows, sum(done.left_out.values())) == (4, 2)
+    assert (done.rows, sum(done.left_out.values())) == (4, 3)
     assert [Path(one).name for one in done.files] == ["1_sums.json", "2____b.json"]
     log = json.loads((tmp_path / "logs/1_sums.json").read_text())
     assert [(one["id"], one["epoch"]) for one in log["samples"]] == [(1, 1), (2, 1), (1, 2)]

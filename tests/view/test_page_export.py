@@ -123,6 +123,14 @@ def test_what_is_there_is_not_written_over(tmp_path: Path) -> None:
         page_export.export(find_runs([tmp_path]), tmp_path)
 
 
+def test_a_folder_that_cannot_be_filled_is_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(page_export, "_PAGE_FILES", ("index.html", "none.js"))
+    (tmp_path / "a.jsonl").write_bytes(rows(1)[0])
+    with pytest.raises(UsageError, match=r"cannot write .*none\.js"):
+        page_export.export(find_runs([tmp_path]), tmp_path / "shared")
+    assert not (tmp_path / "shared").exists()
+
+
 def test_too_much_for_one_file_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(page_export, "MAX_PAGE_BYTES", 100)
     (tmp_path / "a.jsonl").write_bytes(rows(1)[0])

@@ -92,3 +92,20 @@ def test_inputs_that_are_none_change_nothing(out: Path, capsys: pytest.CaptureFi
     assert main.run(["profile", str(out)]) == 2
     assert "no file of materialized inputs" in capsys.readouterr().err
     assert not out.with_name("out_reward_profiling.jsonl").exists()
+
+
+def test_a_doubled_row_counts_once_and_a_torn_last_line_not_at_all(
+    out: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main.run(["profile", str(out)]) == 0
+    whole = profiles(out)
+    first = out.read_bytes().splitlines()[0]
+    inputs = out.with_name("out_materialized_inputs.jsonl")
+    out.write_bytes(out.read_bytes() + first + b"\n" + first[:40])
+    inputs.write_bytes(inputs.read_bytes() + first[:40])
+    capsys.readouterr()
+    assert main.run(["profile", str(out)]) == 0
+    told = capsys.readouterr().err
+    for path in (out, inputs):
+        assert told.count(f"{path}: the last line is torn, or still being written; it does not count\n") == 1
+    assert profiles(out) == whole

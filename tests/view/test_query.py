@@ -23,6 +23,7 @@ const { parse, select, sorted, withTerm } = await import(src + "/query.js");
 const answer = ({ records, queries, sorts = [], replace = [] }) => {
   const columns = new Columns();
   columns.add(0, Uint8Array.from(atob(records), (c) => c.charCodeAt(0)).buffer);
+  columns.supersede();
   return {
     found: queries.map((query) => parse(query).error || [...select(columns, parse(query).terms)]),
     sorted: sorts.map((by) => [...sorted(columns, select(columns, []), by)]),

@@ -167,6 +167,12 @@ def test_no_row_is_too_strange(rows: list[dict[str, Any]]) -> None:
     assert len(drawn(*rows)) == len(rows)
 
 
+def test_an_integer_that_no_double_holds_is_no_number() -> None:
+    huge = 10**400
+    made = card({"reward": huge, "reward_components": {"a": huge, "b": 1}, "_gym": {"duration_s": huge}})
+    assert (made.reward, made.components, made.facts) == (None, {"b": 1.0}, "")
+
+
 @pytest.mark.parametrize("line", [b"no json", b"[1]", b"\xff\xfe", b"[" * 100_000])
 def test_what_is_no_row_has_no_card(line: bytes) -> None:
     assert card_json(line) == b"null"

@@ -19,7 +19,13 @@ ROWS = [
         "_ng_task_index": 0,
     },
     {"reward_components": [1], "topic": 4, "meta": 5, "right": None, "_ng_task_index": 1},
-    {"reward_components": {"judge": 0.75}, "topic": "y" * 201, "big": 10**400, "_ng_task_index": 1},
+    {
+        "reward_components": {"judge": 0.75},
+        "topic": "y" * 201,
+        "big": 10**400,
+        "_ng_task_index": 1,
+        "_ng_rollout_index": 1,
+    },
 ]
 
 
@@ -74,8 +80,13 @@ def test_a_field_with_many_texts_has_none_listed(tmp_path: Path) -> None:
 def test_rewards_by_the_version_of_the_weights(tmp_path: Path) -> None:
     path = tmp_path / "rows.jsonl"
     rows = [
-        {"reward": reward, "_ng_task_index": task, "_gym": {"weight_versions": versions}}
-        for task, reward, versions in [(0, 0, ["0"]), (1, 1, ["0"]), (0, 1, ["0", "10"]), (1, 1, ["10"])]
+        {
+            "reward": reward,
+            "_ng_task_index": number % 2,
+            "_ng_rollout_index": number // 2,
+            "_gym": {"weight_versions": versions},
+        }
+        for number, (reward, versions) in enumerate([(0, ["0"]), (1, ["0"]), (1, ["0", "10"]), (1, ["10"])])
     ]
     path.write_text("".join(json.dumps(row) + "\n" for row in [*rows, {"reward": 1}]))
     found = figures_in(Run(id="a", rollouts=path)).versions

@@ -421,6 +421,16 @@ async def test_a_cache_of_another_user_is_not_used(tmp_path: Path, monkeypatch: 
             pass
 
 
+async def test_blank_lines_at_the_end_are_no_half_row(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    for end, whole in ((b"", True), (b"\n \n", True), (b'\n{"torn', False)):
+        path.write_bytes(row(0) + end)
+        async with viewing(tmp_path) as client:
+            await client.records("a")
+            _, _, headers = await client.get("/data/a/rollouts.idx?from=112")
+            assert (headers["X-Indexed-Bytes"] == headers["X-Rows-Bytes"]) == whole, end
+
+
 @pytest.mark.slow
 async def test_what_cannot_be_shown_is_said(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="there are no rollouts in"):
@@ -434,3 +444,14 @@ async def test_what_cannot_be_shown_is_said(tmp_path: Path) -> None:
         with pytest.raises(UsageError, match=rf"cannot listen on port {access.port}: .*--port"):
             async with web_server.serve([tmp_path], access.port):
                 pass
+
+
+async def test_a_server_that_is_started_again_has_its_port_at_once(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_bytes(row(0))
+    port = 0
+    async with aiohttp.ClientSession() as page:
+        for _ in range(2):
+            async with web_server.serve([tmp_path], port) as access:
+                port = access.port
+                # The server closes this connection, as it does that of an open page.
+                assert (await page.get(access.url)).status == 200

@@ -90,7 +90,7 @@ def test_show_begins_with_the_verdict(how: str, results: Path, capsys: pytest.Ca
 
 def test_show_takes_the_row_that_counts(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Of a rollout that stands twice the first, and none of a line that no number can be read from."""
-    twice = results / "twice.jsonl"
+    twice = results / "twice:\n1.jsonl"
     rows = (row(0, 0, 0.5), row(0, 0, 0.25))
     twice.write_text("".join(json.dumps(one) + "\n" for one in rows) + "no json\n")
     assert run(["show", f"{twice}:0.0"]) == 0

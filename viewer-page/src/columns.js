@@ -1,4 +1,4 @@
-// The index of a run as columns. Records come as bytes (gym_runtime/files/index.py has their layout) and are
+// The index of a run as columns. Records come as bytes (gym_view/index.py has their layout) and are
 // copied into typed arrays that grow, so a filter or a sort runs over plain numbers.
 export const RECORD_BYTES = 56;
 export const OUTCOMES = ["completed", "truncated", "failed", "cancelled", "unreadable"];
@@ -19,7 +19,6 @@ export class Columns {
     this.faults = [""];
     this.numbers = PARTS.map(() => [[], [0]]); // of each part: its numbers of names -> ours
     this.superseded = 0;
-    this.inFile = 0; // rollouts so far
     this.further = new Map(); // fields that the index lacks, by name
     this.#grow(1024);
   }
@@ -58,7 +57,7 @@ export class Columns {
       this.env[i] = envs[u8[d + 48]] ?? this.#other(this.envs);
       this.outcome[i] = u8[d + 49]; this.attempt[i] = u8[d + 50];
       this.part[i] = part;
-      this.number[i] = part === 0 ? this.inFile++ : NaN;
+      this.number[i] = NaN;
     }
   }
 
@@ -107,25 +106,31 @@ export class Columns {
     return (i) => field.ranks[i] ?? NaN;
   }
 
-  // A failure that was run again and has a verdict now, or failed again later, does not count.
+  // A failure that was run again and has a verdict now, or failed again later, does not count; nor does a further row
+  // of a rollout (gym_view/run_figures.py has the same rules).
   supersede() {
-    const failures = new Map();
+    const failures = new Map(), rated = [];
     this.superseded = 0;
-    // A line that is no JSON is no rollout: the number that it has is that of its line.
-    const readable = (i, part) => this.part[i] === part && this.outcome[i] !== UNREADABLE;
-    const where = (i) => this.task[i] * 65536 + this.rollout[i];
     for (let i = 0; i < this.rows; i++) {
       this.hidden[i] = 0;
-      if (!readable(i, 1)) continue;
-      const earlier = failures.get(where(i));
+      if (this.part[i] === 0 || this.outcome[i] === UNREADABLE) continue;
+      const key = this.#key(i), earlier = failures.get(key);
       if (earlier !== undefined) this.#hide(earlier);
-      failures.set(where(i), i);
+      failures.set(key, i);
     }
-    if (!failures.size) return;
+    const twice = this.#twice();
+    let n = 0;
     for (let i = 0; i < this.rows; i++) {
-      if (!readable(i, 0)) continue;
-      const failed = failures.get(where(i));
-      if (failed !== undefined && !this.hidden[failed]) this.#hide(failed);
+      if (this.part[i]) continue;
+      const key = this.#key(i);
+      if (twice.has(key) && this.outcome[i] !== UNREADABLE) {
+        const failed = failures.get(key), known = (rated[this.env[i]] ??= new Set());
+        if (failed !== undefined && !this.hidden[failed]) this.#hide(failed);
+        // The largest numbers stand for all that are larger.
+        if (known.has(key) && this.task[i] < 2 ** 32 - 1 && this.rollout[i] < 65535) this.#hide(i);
+        known.add(key);
+      }
+      this.number[i] = this.hidden[i] ? NaN : n++;
     }
   }
 
@@ -138,7 +143,7 @@ export class Columns {
   find(id) {
     if (id.startsWith("@")) {
       const i = Number(id.slice(1));
-      return Number.isInteger(i) && i >= 0 && i < this.rows ? i : -1;
+      return i >= 0 && i < this.rows ? i | 0 : -1;
     }
     const [task, rollout] = id.split(".").map(Number);
     let unreadable = -1;
@@ -152,21 +157,24 @@ export class Columns {
 
   id(i) {
     const id = `${this.task[i]}.${this.rollout[i]}`;
-    return this.outcome[i] !== UNREADABLE && (this.#unique() || this.find(id) === i) ? id : `@${i}`;
+    return this.outcome[i] !== UNREADABLE && (!this.#twice().has(this.#key(i)) || this.find(id) === i) ? id : `@${i}`;
   }
 
-  // Whether no two rows have the same task and rollout: then nothing need be sought to name one.
-  #unique() {
+  #key(i) {
+    return this.task[i] * 65536 + this.rollout[i];
+  }
+
+  // The keys that several rows have. A line that is no JSON has none: its numbers are those of the line.
+  #twice() {
     if (this.checked?.rows !== this.rows) {
-      const keys = new Float64Array(this.rows);
+      const keys = new Float64Array(this.rows), twice = new Set();
       let n = 0;
-      for (let i = 0; i < this.rows; i++) if (!this.hidden[i] && this.outcome[i] !== UNREADABLE) keys[n++] = this.task[i] * 65536 + this.rollout[i];
+      for (let i = 0; i < this.rows; i++) if (!this.hidden[i] && this.outcome[i] !== UNREADABLE) keys[n++] = this.#key(i);
       const ordered = keys.subarray(0, n).sort();
-      let unique = true;
-      for (let k = 1; k < n && unique; k++) unique = ordered[k] !== ordered[k - 1];
-      this.checked = { rows: this.rows, unique };
+      for (let k = 1; k < n; k++) if (ordered[k] === ordered[k - 1]) twice.add(ordered[k]);
+      this.checked = { rows: this.rows, twice };
     }
-    return this.checked.unique;
+    return this.checked.twice;
   }
 
   faultOf(i) {

@@ -87,8 +87,8 @@ function RunFrame({ id, page }) {
     return () => clearInterval(timer);
   }, [run]);
   useEffect(() => {
-    document.title = `${id} · gym-runtime`;
-  }, [id]);
+    document.title = `${route.value.parts.slice(1).join(" ")} · gym-runtime`;
+  });
   const state = run.state.value, Page = (PAGES[page] ?? PAGES[""])[1];
   run.version.value; // read here so that the page is drawn again when the file grows
   return html`

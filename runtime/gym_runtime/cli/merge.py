@@ -12,6 +12,7 @@ from gym_runtime.files.merging import merge as merge_files
 from gym_runtime.files.merging import refuse_missing
 from gym_runtime.files.results import OutputFiles
 from gym_runtime.files.run_metrics import Metrics
+from gym_runtime.files.sample import TORN
 from gym_runtime.plurals import counted
 
 
@@ -46,6 +47,8 @@ def merge(
         if there and not overwrite:
             raise UsageError(f"{there[0]} has content already; choose another -o, or --overwrite")
         merged = merge_files(rollouts, files, metrics)
+    for path in merged.torn:
+        terminal.note(f"{path}: {TORN}")
     if merged.repeated or merged.recovered:
         repeated = counted(merged.repeated, "row was", "rows were")
         recovered = counted(merged.recovered, "failed rollout has", "failed rollouts have")

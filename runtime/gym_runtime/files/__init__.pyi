@@ -24,6 +24,7 @@ from .rows import generated_rows as generated_rows
 from .run_metrics import Metrics as Metrics
 from .run_metrics import Summary as Summary
 from .run_metrics import Table as Table
+from .sample import TORN as TORN
 from .sample import USAGE as USAGE
 from .sample import lines_of as lines_of
 from .sample import sample_row as sample_row

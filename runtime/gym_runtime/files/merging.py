@@ -28,7 +28,7 @@ from gym_runtime.files.keys import KeyCounts
 from gym_runtime.files.recorded_run import benchmark_scores
 from gym_runtime.files.results import OutputFiles
 from gym_runtime.files.run_metrics import Metrics
-from gym_runtime.files.sample import Sample, samples_of
+from gym_runtime.files.sample import Sample, sample_row, samples_of
 from gym_runtime.files.stored_images import images_of
 from gym_runtime.messages.names import NUMBERS, is_mark
 from gym_runtime.messages.transcripts import as_list, as_object, content_text
@@ -40,26 +40,29 @@ class Merged(msgspec.Struct, frozen=True):
     Attributes:
         repeated: rows that stood in more than one place, all alike.
         recovered: rollouts that failed in one file and have a row in another.
+        torn: files whose last line did not count, since it was torn or still being written.
     """
 
     rows: int
     repeated: int
     recovered: int
+    torn: list[Path]
 
 
 def merge(paths: Sequence[Path], output: OutputFiles, metrics: Metrics) -> Merged:
     """Write the files of ``output`` from those of several runs. Hold its `Lock` while you call it.
 
     Rows keep the order of the files. Failures of rollouts without a row are kept, each line once. There
-    is no manifest: what is merged cannot be resumed.
+    is no manifest: what is merged cannot be resumed. The files of ``output`` are replaced when all of the new
+    ones are on the disk.
 
     Args:
         paths: the rollouts of each run; the other files are looked for beside them.
         metrics: takes in what there is.
 
     Raises:
-        UsageError: a file cannot be read or has a line that is no rollout's, or two different rows have the
-            same numbers; the message names the places. Nothing was written or removed.
+        UsageError: a file cannot be read or has a line that is no rollout's, two different rows have the
+            same numbers, or the disk is full; the message names the places. The files there are as before.
     """
     runs = [OutputFiles.beside(path) for path in paths]
     for run in runs:
@@ -72,28 +75,46 @@ def merge(paths: Sequence[Path], output: OutputFiles, metrics: Metrics) -> Merge
                 "same folder"
             )
     done, times, recovered = KeyCounts(), KeyCounts(), KeyCounts()
-    seen = 0
-    for run in runs:
-        for sample, _, _ in samples_of(run.rollouts):
-            if done.increase(*sample.key) == 1:
-                metrics.add_sample(sample)
-            seen += 1
     failures = [run.failures for run in runs]
-    for sample, _ in _different(failures):
-        (recovered if sample.key in done else times).increase(*sample.key)
     inputs = [run.materialized_inputs for run in runs if run.materialized_inputs.exists()]
-    # Both are open from here on, so that a file may be merged into itself although its name is removed.
-    with StoredInputs([run.rollouts for run in runs]) as rows, StoredInputs(inputs) as asked:
-        for path in output.all():
-            path.unlink(missing_ok=True)
-        write_whole(output.rollouts, (line + b"\n" for line in rows.lines()))
-        if len(times):
-            write_whole(output.failures, _without_a_row(failures, times, metrics))
-        if inputs:
-            write_whole(output.materialized_inputs, (line + b"\n" for line in asked.lines()))
-    metrics.scores = benchmark_scores(output.rollouts, metrics.agents)
-    write_whole(output.aggregate_metrics, metrics.aggregate())
-    return Merged(rows=len(done), repeated=seen - len(done), recovered=len(recovered))
+    torn: list[Path] = []
+    draft = OutputFiles.beside(output.rollouts.with_name(f".{output.rollouts.name}.merged"))
+    _remove(draft)  # of a merge that was killed
+    try:
+        with StoredInputs([run.rollouts for run in runs]) as rows, StoredInputs(inputs) as asked:
+            write_whole(draft.rollouts, _rows(rows, done, metrics))
+            for sample, _ in _different(failures, torn):
+                (recovered if sample.key in done else times).increase(*sample.key)
+            if len(times):
+                write_whole(draft.failures, _without_a_row(failures, times, metrics))
+            if inputs:
+                write_whole(draft.materialized_inputs, (line + b"\n" for _, line in asked.lines()))
+        metrics.scores = benchmark_scores(draft.rollouts, metrics.agents)
+        write_whole(draft.aggregate_metrics, metrics.aggregate())
+        # The manifest first: it must never stand beside rows that are not of its run.
+        for new, old in reversed([*zip(draft.all(), output.all(), strict=True)]):
+            new.replace(old) if new.exists() else old.unlink(missing_ok=True)
+    finally:
+        _remove(draft)
+    return Merged(
+        rows=len(done), repeated=rows.repeated, recovered=len(recovered), torn=rows.torn + asked.torn + torn
+    )
+
+
+def _remove(files: OutputFiles) -> None:
+    for path in files.all():
+        path.unlink(missing_ok=True)
+
+
+def _rows(rows: StoredInputs, done: KeyCounts, metrics: Metrics) -> Iterator[bytes]:
+    for place, line in rows.lines():
+        try:
+            sample = sample_row(line)
+        except UNREADABLE as error:
+            raise _no_row(place, error) from None
+        done.increase(*sample.key)
+        metrics.add_sample(sample)
+        yield line + b"\n"
 
 
 def _without_a_row(paths: Sequence[Path], times: KeyCounts, metrics: Metrics) -> Iterator[bytes]:
@@ -107,11 +128,11 @@ def _without_a_row(paths: Sequence[Path], times: KeyCounts, metrics: Metrics) ->
             yield line + b"\n"
 
 
-def _different(paths: Sequence[Path]) -> Iterator[tuple[Sample, bytes]]:
-    """The failures in some files, each different line once."""
+def _different(paths: Sequence[Path], torn: list[Path] | None = None) -> Iterator[tuple[Sample, bytes]]:
+    """The failures in some files, each different line once; ``torn`` as for `samples_of`."""
     had: set[bytes] = set()
     for path in paths:
-        for sample, line, _ in samples_of(path):
+        for sample, line, _ in samples_of(path, torn):
             digest = _digest(line)
             if digest not in had:
                 had.add(digest)
@@ -183,6 +204,10 @@ class StoredInputs:
     Rows without a ``_ng_rollout_index`` are inputs of all the task's rollouts. Rows without a
     ``_ng_task_index``, a dataset's, are numbered as a run numbers them (`gym_runtime.files.rows`).
 
+    Attributes:
+        repeated: rows that stood in more than one place, all alike.
+        torn: files whose last line is no row, which a killed process may leave so; it does not count.
+
     Raises:
         UsageError: a file can't be read, a line is no row, or two different rows have the same numbers.
     """
@@ -194,6 +219,8 @@ class StoredInputs:
         self._places: dict[tuple[int, int], _Place] = {}
         self._first: dict[int, _Place] = {}  # by the task
         self._texts: set[bytes] = set()
+        self.repeated = 0
+        self.torn: list[Path] = []
         # A separate stack, which closes the opened files if a later file fails.
         with contextlib.ExitStack() as opening:
             for path in paths:
@@ -233,7 +260,7 @@ class StoredInputs:
         found = _decode_fields(self._line(place))
         if not _same_question(fields, found):
             raise TaskError(
-                f"{self._paths[place.file]}:{place.line} has the row's numbers but asks another question: "
+                f"{self._named(place)} has the row's numbers but asks another question: "
                 "give the --inputs of the run that made these rollouts"
             )
         missing = {
@@ -243,10 +270,10 @@ class StoredInputs:
         }
         return _encode({**fields, **missing}) if missing else row
 
-    def lines(self) -> Iterator[bytes]:
-        """Every different row, without its line's end, in the order of the files."""
+    def lines(self) -> Iterator[tuple[str, bytes]]:
+        """Every different row, without its line's end, after its place; in the order of the files."""
         for place in self._places.values():
-            yield self._line(place).strip()
+            yield self._named(place), self._line(place).strip()
 
     def _read(self, number: int) -> None:
         path, offset = self._paths[number], 0
@@ -257,7 +284,10 @@ class StoredInputs:
                 try:
                     numbers = _decode_numbers(line)
                 except UNREADABLE as error:
-                    raise UsageError(f"{path}:{line_number}: not an input row: {error}") from None
+                    if not line.endswith(b"\n"):
+                        self.torn.append(path)
+                        return
+                    raise _no_row(f"{path}:{line_number}", error) from None
                 place = _Place(number, offset, len(line), line_number)
                 if numbers.task is not None:
                     self._add((numbers.task, _EVERY if numbers.rollout is None else numbers.rollout), place)
@@ -269,15 +299,25 @@ class StoredInputs:
     def _add(self, key: tuple[int, int], place: _Place) -> None:
         known = self._places.setdefault(key, place)
         self._first.setdefault(key[0], place)
-        if known is not place and self._line(known).strip() != self._line(place).strip():
-            first, second = (f"{self._paths[one.file]}:{one.line}" for one in (known, place))
+        if known is place:
+            return
+        self.repeated += 1
+        if self._line(known).strip() != self._line(place).strip():
             raise UsageError(
-                f"{first} and {second} are different rows with the same numbers; merge takes the parts of "
-                "one run. A run gets more rollouts of its rows by: run --resume --extend with more --repeats"
+                f"{self._named(known)} and {self._named(place)} are different rows with the same numbers; "
+                "merge takes the parts of one run. A run gets more rollouts of its rows by: run --resume "
+                "--extend with more --repeats"
             )
+
+    def _named(self, place: _Place) -> str:
+        return f"{self._paths[place.file]}:{place.line}"
 
     def _line(self, place: _Place) -> bytes:
         return os.pread(self._files[place.file].fileno(), place.size, place.offset)
+
+
+def _no_row(place: str, error: BaseException) -> UsageError:
+    return UsageError(f"{place} is no row ({error}); remove or repair the line to go on")
 
 
 def _digest(line: bytes) -> bytes:

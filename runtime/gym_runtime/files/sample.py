@@ -214,8 +214,14 @@ def lines_of(path: Path) -> Iterator[tuple[int, bytes]]:
                     yield number, line
 
 
-def samples_of(path: Path) -> Iterator[tuple[Sample, bytes, int]]:
+TORN = "the last line is torn, or still being written; it does not count"
+
+
+def samples_of(path: Path, torn: list[Path] | None = None) -> Iterator[tuple[Sample, bytes, int]]:
     """The samples of a file's rows, each with its line and the line's number; none if there is no file.
+
+    Args:
+        torn: gets the path where the last line, which a killed process may leave torn, does not count.
 
     Raises:
         UsageError: a line is no rollout row; the message names the place.
@@ -224,6 +230,10 @@ def samples_of(path: Path) -> Iterator[tuple[Sample, bytes, int]]:
         try:
             sample = sample_row(line)
         except UNREADABLE as error:
+            if not line.endswith(b"\n"):
+                if torn is not None:
+                    torn.append(path)
+                return
             raise UsageError(
                 f"{path}:{number} is no rollout row ({error}); remove or repair the line to go on"
             ) from None

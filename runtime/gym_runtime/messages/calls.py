@@ -44,7 +44,7 @@ class RoleUse(msgspec.Struct, frozen=True, kw_only=True):
 def role_numbers(use: Mapping[str, RoleUse]) -> dict[str, float]:
     """What roles cost as numbers for metrics: ``judge_calls``, ``judge_input_tokens`` and so on."""
     return {
-        f"{role}_{name}": float(value)
+        f"{role}_{name}": float(bounded(value))
         for role, one in use.items()
         for name, value in msgspec.structs.asdict(one).items()
     }

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from gym_runtime.cli import FailuresAsZero, terminal
 from gym_runtime.errors import UNREADABLE, UsageError
-from gym_runtime.files import OutputFiles, write_whole
+from gym_runtime.files import TORN, OutputFiles, write_whole
 
 from gym_view.reward_profiles import metrics_of, reward_profiles
 from gym_view.run_files import one_file
@@ -25,11 +25,14 @@ def profile(rollouts: Path, /, *, failures_as_zero: FailuresAsZero = False) -> i
     inputs = files.materialized_inputs
     if not inputs.is_file():
         raise UsageError(f"there is no file {inputs}, which has the rows that were asked for: put it there")
+    torn: list[Path] = []
     with files.lock():
-        metrics = metrics_of(files, failures_as_zero=failures_as_zero)
+        metrics = metrics_of(files, failures_as_zero=failures_as_zero, torn=torn)
         try:
-            write_whole(files.reward_profiling, reward_profiles(inputs, metrics))
+            write_whole(files.reward_profiling, reward_profiles(inputs, metrics, torn))
         except UNREADABLE as error:
             raise UsageError(f"{inputs} is no file of materialized inputs: {error}") from None
+    for path in torn:
+        terminal.note(f"{path}: {TORN}")
     terminal.say(f"reward profiling  {files.reward_profiling}")
     return 0

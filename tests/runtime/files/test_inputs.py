@@ -106,8 +106,8 @@ def test_a_question_in_another_form_is_the_same(stored: dict[str, Any], tmp_path
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ('{"_ng_task_index": 0}\n{"x"\n', "a.jsonl:2: not an input row"),
-        ("\n[]\n", "a.jsonl:2: not an input row: Expected `object`"),
+        ('{"_ng_task_index": 0}\n{"x"\n', r"a.jsonl:2 is no row \(Input data was truncated"),
+        ("\n[]\n", r"a.jsonl:2 is no row \(Expected `object`"),
         ('{"x": 1}\n{"_ng_task_index": 0}\n', "a.jsonl:1 and .*a.jsonl:2 are different rows"),
         (
             '{"_ng_task_index": 0, "x": 1}\n\n{"_ng_task_index": 0, "x": 2}\n',

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import codecs
 import json
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -23,7 +25,7 @@ def write(path: Path, *records: RolloutRecord) -> Path:
     with ResultWriter(files) as writer:
         for record in records:
             writer.write(record)
-    asked = {"a": 1, "responses_create_params": {}}
+    asked: dict[str, Any] = {"a": 1, "responses_create_params": {}}
     lines = [
         json.dumps(
             {**asked, "_ng_task_index": one.task_index, "_ng_rollout_index": one.rollout_index}
@@ -94,7 +96,7 @@ def test_what_cannot_be_merged_is_one_line(
         ((a,), "merge needs two or more files: gym-runtime merge A.jsonl B.jsonl"),
         ((a, tmp_path / "none.jsonl"), "none.jsonl"),
         ((a, a), "is named twice"),
-        ((a, wrong), "wrong.jsonl:1 is no rollout row"),
+        ((a, wrong), "wrong.jsonl:1 is no row ("),
     ):
         assert merge(*arguments, "-o", tmp_path / "c.jsonl") == 2
         assert message in capsys.readouterr().err
@@ -104,3 +106,59 @@ def test_what_cannot_be_merged_is_one_line(
     assert merge(a, b, "-o", tmp_path / "c.jsonl") == 2
     assert "has content already" in capsys.readouterr().err
     assert merge(a, b, "-o", tmp_path / "c.jsonl", "--overwrite") == 0
+
+
+def test_a_torn_last_line_is_left_out_and_told(
+    tmp_path: Path, record: Record, failure: Record, capsys: pytest.CaptureFixture[str]
+) -> None:
+    a, b = write(tmp_path / "a.jsonl", record(0), failure(5)), write(tmp_path / "b.jsonl", record(1))
+    torn = (a, OutputFiles.beside(a).failures, OutputFiles.beside(b).materialized_inputs)
+    for path in torn:
+        path.write_bytes(path.read_bytes() + bytes(record(2).row)[:40])
+    assert merge(a, b, "-o", tmp_path / "c.jsonl") == 0
+    told = capsys.readouterr().err
+    for path in torn:
+        assert told.count(f"{path}: the last line is torn, or still being written; it does not count\n") == 1
+    merged = OutputFiles.beside(tmp_path / "c.jsonl")
+    assert merged.rollouts.read_bytes() == b"".join(bytes(record(one).row) + b"\n" for one in (0, 1))
+    for path, rows in ((merged.failures, 1), (merged.materialized_inputs, 3)):
+        assert len(path.read_bytes().splitlines()) == rows
+    a.write_bytes(b"\n".join((b'{"torn": ', bytes(record(0).row), b"")))
+    assert merge(a, b, "-o", tmp_path / "d.jsonl") == 2
+    assert f"{a}:1 is no row (" in capsys.readouterr().err
+
+
+_WITHOUT_ROOM = """
+import resource, sys
+from gym_runtime.cli import main
+
+resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[1]), int(sys.argv[1])))
+sys.exit(main.run(sys.argv[2:]))
+"""
+
+
+def test_what_is_replaced_stays_until_all_of_the_new_is_written(
+    tmp_path: Path, record: Record, failure: Record
+) -> None:
+    a, b = write(tmp_path / "a.jsonl", record(0), failure(5)), write(tmp_path / "b.jsonl", record(1))
+    c = write(tmp_path / "c.jsonl", record(7), failure(8))
+    manifest = OutputFiles.beside(c).manifest
+    manifest.write_text("{}")
+    before = {path: path.read_bytes() for path in tmp_path.iterdir()}
+    rows = len(record(0).row) + len(record(1).row) + 2
+    # In the second case the rollouts fit, and the metrics, which come last, do not. Without -B Python would
+    # leave cut files of its own.
+    for room in (10, rows):
+        command = [sys.executable, "-Bc", _WITHOUT_ROOM, str(room), "merge", str(a), str(b), "--overwrite"]
+        done = subprocess.run([*command, "-o", str(c)], capture_output=True, text=True, check=False)
+        assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
+        assert "File too large" in done.stderr
+        assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
+    assert merge(a, b, "-o", c, "--overwrite") == 0
+    assert not manifest.exists()
+    assert sorted(path.name for path in tmp_path.glob("*c*")) == [
+        "c.jsonl",
+        "c_aggregate_metrics.json",
+        "c_failures.jsonl",
+        "c_materialized_inputs.jsonl",
+    ]

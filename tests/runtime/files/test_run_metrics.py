@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import statistics
+import sys
 import tracemalloc
 from collections.abc import Callable
 from typing import Any
@@ -286,3 +287,10 @@ def test_a_long_run_keeps_eight_bytes_per_number() -> None:
 def test_a_row_that_no_column_can_hold_is_no_rollout_row(line: bytes) -> None:
     with pytest.raises(msgspec.DecodeError):
         sample_row(line)
+
+
+def test_an_integer_that_no_double_holds_is_the_largest_number() -> None:
+    line = b'{"_ng_task_index":0,"_ng_rollout_index":0,"_gym":{"roles":{"judge":{"calls":1%s}}}}' % (
+        b"0" * 400
+    )
+    assert sample_row(line).numbers["judge_calls"] == sys.float_info.max

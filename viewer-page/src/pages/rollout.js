@@ -51,7 +51,7 @@ function read(columns, i, text, card) {
   if (row === null || typeof row !== "object" || Array.isArray(row)) return { text, error: "This line of the file is JSON, but no object." };
   const other = row._ng_task_index !== undefined && row._ng_task_index !== columns.task[i] && row._ng_task_index >= 0 && row._ng_task_index < 2 ** 32;
   if (!card) return { text, error: "This line of the file is nested too deeply, or is not UTF-8." };
-  return { text, row, card, error: other ? "The index does not belong to this file: another row stands here. Delete the .idx file and open it again." : "" };
+  return { text, row, card, error: other ? "The file has changed. Reload the page." : "" };
 }
 
 export function Rollout({ run, i, back }) {
@@ -65,7 +65,7 @@ export function Rollout({ run, i, back }) {
       <div class="panel" id="panel" role="tabpanel" aria-labelledby=${`tab-${tab}`}>
         ${tab === "timeline" ? html`<${Timeline} row=${got.row} />` : tab === "tokens" ? html`<${Tokens} row=${got.row} card=${got.card} />` : tab === "row" ? html`<${Raw} run=${run} i=${i} got=${got} />` : html`<${Said} row=${got.row} card=${got.card} />`}
       </div><//>`
-    : got.text ? html`<${Raw} run=${run} i=${i} got=${got} />` : got.asks ? null : html`<p class="quiet">Reading …</p>`}
+    : got.text ? html`<${Raw} run=${run} i=${i} got=${got} />` : got.asks || got.error ? null : html`<p class="quiet">Reading …</p>`}
   </article>`;
 }
 
