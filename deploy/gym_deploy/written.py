@@ -93,7 +93,7 @@ class Values(msgspec.Struct, frozen=True, kw_only=True):
 def _require(kind: catalogue.Kind, what: str, name: str) -> None:
     if not catalogue.exists(kind, name):
         near = catalogue.suggest(name, catalogue.names(kind), kind)
-        raise UsageError(f"there is no {what} '{name}'{near}")
+        raise UsageError(f"there is no {what} '{name}' here, where its package must be installed, too{near}")
 
 
 def write(platform: Platform, folder: Path, values: Values, *, overwrite: bool = False) -> list[Path]:

@@ -84,8 +84,17 @@ def test_values_that_a_shell_would_run_are_refused(tmp_path: Path) -> None:
     ("option", "value", "said"),
     [
         ("environment", "mcqa,", "--environment '': letters"),
-        ("environment", "mcqa,xtest", "there is no environment 'xtest'; did you mean 'xstest'?"),
-        ("model", "opnai/x", "there is no model provider 'opnai'; did you mean 'openai'?"),
+        (
+            "environment",
+            "mcqa,xtest",
+            "installed, too; did you mean 'xstest'?",
+        ),
+        ("environment", "ours", "there is no environment 'ours' here, where its package must be"),
+        (
+            "model",
+            "opnai/x",
+            "there is no model provider 'opnai' here, ",
+        ),
         ("image", "", "--image '': letters"),
         ("model", "", "--model '': letters"),
         ("model", "policy", "--model policy: it is PROVIDER/NAME"),
