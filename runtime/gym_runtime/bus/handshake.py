@@ -49,6 +49,10 @@ class Refused(Exception):
     """The broker refuses this connection, in its own words; or we refuse it, or it is not a broker."""
 
 
+class Distrusted(ConnectionResetError):
+    """A broker that asks for certificates ended the connection; its alert, which says why, may be lost."""
+
+
 @dataclass
 class Server:
     """One address, and how often in a row it could not be connected to.
@@ -141,6 +145,7 @@ class Info(msgspec.Struct, frozen=True):
     """
 
     tls_required: bool = False
+    tls_verify: bool = False
     cluster: str = ""
     jetstream: bool = False
 
@@ -215,6 +220,8 @@ class Dialler(msgspec.Struct, frozen=True, kw_only=True):
             await discard(client)
             if isinstance(error, NatsError) and str(error).startswith("nats: '"):  # the broker's own words
                 raise Refused(str(error).removeprefix("nats: ").strip(" '")) from error
+            if info.tls_verify and isinstance(error, LOST_ERRORS) and not isinstance(error, ssl.SSLError):
+                raise Distrusted(str(error)) from error
             if isinstance(error, LOST_ERRORS) and not isinstance(error, OSError):
                 raise ConnectionResetError(str(client.last_error or error)) from error
             raise
@@ -266,6 +273,10 @@ def is_final(error: Exception) -> bool:
 
 
 _TRUST = f"use a join file, or name the authority that signed it in {CA}"
+_ASKS = (
+    "it asks for a certificate that it trusts ({}): name one that its authority has signed in "
+    f"{CERTIFICATE}, and its private key in {KEY}"
+)
 _NEW_ONE = "look at this machine's clock, or start 'gym-runtime broker' again, which makes a new one"
 _REMEDIES = {
     9: _NEW_ONE,
@@ -290,10 +301,10 @@ def unreachable(where: str, error: Exception | None, credentials: Path | None = 
         )
     elif isinstance(error, ssl.SSLError) and re.search("ALERT.*(CERTIFICATE|UNKNOWN_CA)", error.reason or ""):
         said = (error.reason or "").partition("ALERT_")[2].replace("_", " ").lower()
-        text = (
-            f"it asks for a certificate that it trusts ({said}): name one that its authority has signed in "
-            f"{CERTIFICATE}, and its private key in {KEY}"
-        )
+        text = _ASKS.format(said)
+    elif isinstance(error, Distrusted):
+        text = _ASKS.format("it ended the connection")
+        return BrokerError(f"cannot connect to the broker at {where}: {text}", silent=True)
     if error is not None and is_final(error):
         return BrokerError(f"cannot connect to the broker at {where}: {text}", final=True)
     return BrokerError(

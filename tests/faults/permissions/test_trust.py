@@ -39,7 +39,7 @@ async def test_a_broker_may_ask_for_our_certificate(
 ) -> None:
     # Any certificate of the authority's will do; the broker's own is one.
     with serving(folder, ("# verify: true", "verify: true")) as url:
-        asks = rf"asks for a certificate that it trusts \(certificate required\): .* {CERTIFICATE}, .* {KEY}"
+        asks = rf"asks for a certificate that it trusts \(.*\): .* {CERTIFICATE}, .* {KEY}"
         with pytest.raises(BrokerError, match=asks):
             async with nats.connect(url):
                 pass

@@ -131,3 +131,18 @@ async def test_a_connection_that_breaks_right_after_the_greeting_is_made_again(
     assert (greeted, link.up) == (2, True)
     await link.close()
     server.close()
+
+
+async def test_a_broker_that_asks_for_certificates_may_end_a_connection_without_saying_why(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """In TLS 1.3 the server reads our certificate after we have begun to write: its alert may be lost."""
+    monkeypatch.setattr(links, "DIAL_S", 0.5)
+    async with saying(b'INFO {"tls_required":true,"tls_verify":true}\r\n', b"") as (url, _):
+        with pytest.raises(
+            BrokerError, match=r"asks for a certificate that it trusts \(it ended the"
+        ) as caught:
+            async with connect(url):
+                pass
+    # 'start --wait' waits: it may be a broker that stops.
+    assert (caught.value.final, caught.value.silent) == (False, True)
