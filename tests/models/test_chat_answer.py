@@ -183,6 +183,13 @@ def test_usage_may_be_missing() -> None:
     assert response(completion({"content": "x"}))["usage"] is None
 
 
+def test_lesser_fields_of_other_types_lose_no_answer() -> None:
+    usage = {"prompt_tokens": 5.0, "completion_tokens": None, "total_tokens": "5"}
+    found = response(completion({"content": "x"}, created="2026-11-27T12:00:00Z", usage=usage))
+    assert (found["usage"]["input_tokens"], found["usage"]["output_tokens"]) == (5, 0)
+    assert found["created_at"] > 0
+
+
 @pytest.mark.parametrize(
     ("choice", "top", "expected"),
     [

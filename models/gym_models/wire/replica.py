@@ -12,6 +12,7 @@ from typing import Generic, TypeVar
 import anyio
 from gym_runtime import clock
 from gym_runtime.errors import DeadlineExceeded, ModelUnavailable
+from gym_runtime.logs import logger
 from gym_runtime.retrying import Backoff, Pauses
 
 from gym_models.wire import load, routing
@@ -22,6 +23,8 @@ HEALTH = "/health"
 METRICS_LIMIT_S = 5.0
 RESTS = Pauses(first_s=1.0, longest_s=30.0)
 """How long a replica rests whose calls fail, see `routing`."""
+SILENT_S = 10.0
+"""A call that was given up after less time says nothing about its replica."""
 
 E = TypeVar("E", bound=Engine)
 T = TypeVar("T")
@@ -38,6 +41,7 @@ class Replica(Generic[E]):
         self.has_metrics = engine.endpoint.private
         self.look = anyio.Event()
         self.rests = Backoff(RESTS)
+        self._answered_s = 0.0
         self._root = engine.endpoint.url.removesuffix("/v1")
         self._calls: dict[asyncio.Task[object], bool] = {}  # whether it was ended
 
@@ -52,11 +56,13 @@ class Replica(Generic[E]):
         task = asyncio.current_task()
         assert task is not None
         self._calls[task] = False
+        began_s = clock.monotonic()
         try:
             answer = await question(self.engine)
         except asyncio.CancelledError:
             # `uncancel` counts what is left: a cancellation from outside may have come as well.
             if not self._calls[task] or task.uncancel():
+                self._given_up(began_s)
                 raise
             raise ModelUnavailable(
                 f"{self.state.url} left {self.state.missed} health checks in a row without an answer; "
@@ -66,10 +72,24 @@ class Replica(Generic[E]):
         finally:
             del self._calls[task]
         self.state.missed = 0
+        self._answered_s = clock.monotonic()
         if self.state.failed:
             self.state.failed = 0
             self.rests.reset()
         return answer
+
+    def _given_up(self, began_s: float) -> None:
+        """A call was cancelled, by its limit or with its rollout. If no other call was answered in all that
+        time, the replica rests, as its checks may succeed while its calls hang.
+        """
+        state, now_s = self.state, clock.monotonic()
+        took_s = now_s - began_s
+        if took_s < SILENT_S or self._answered_s > began_s or state.rests_until_s > now_s:
+            return
+        state.failed += 1
+        # In proportion, since the next calls may take as long.
+        state.rests_until_s = now_s + took_s * state.failed
+        logger().info("a replica answers no calls", url=state.url, for_s=round(took_s))
 
     def end_calls(self) -> int:
         """Cancel every call in flight, which closes its connection; returns their number."""

@@ -7,13 +7,13 @@ takes over its share of the rollouts at once, and a replica that leaves gives up
     ============================  ==================================================
     home is up and has room       home
     home is full, out or leaving  the least loaded of those that are up and have room
-    home is up, but rests         as if it were out
+    home is up, but rests         as if it were out, if another is up
     all that are up are full      none: the call waits
     all are out                   as if all were up: a call is the fastest check
     ============================  ==================================================
 
-A replica rests whose checks succeed and whose calls fail, such as a proxy before an engine that is gone. It
-rests longer each time, until it answers a call.
+A replica rests whose checks succeed and whose calls fail or hang, such as a proxy before an engine that is
+gone. It rests longer each time, until it answers a call.
 
 A replica that answers nothing at all, neither calls nor `MISSED_CHECKS` health checks in a row, is frozen: it
 gets no new calls, and its calls are cancelled as soon as another replica is up and answers. Until then they

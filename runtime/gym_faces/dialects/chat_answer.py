@@ -91,9 +91,9 @@ class _Details(msgspec.Struct):
 
 
 class _EngineUsage(msgspec.Struct):
-    prompt_tokens: int = 0
-    completion_tokens: int = 0
-    total_tokens: int | None = None
+    # Some engines write null, or 5.0: no reason to lose the answer.
+    prompt_tokens: float | None = 0
+    completion_tokens: float | None = 0
     prompt_tokens_details: _Details | None = None
     completion_tokens_details: _Details | None = None
 
@@ -103,7 +103,7 @@ class Completion(msgspec.Struct, Generic[AnyChoice]):
 
     choices: Sequence[AnyChoice]
     id: Any = None
-    created: float | None = None
+    created: Any = None
     model: str | None = None
     usage: _EngineUsage | None = None
     error: Any = None
@@ -172,11 +172,13 @@ def response(
         raise ModelUnavailable(
             f"the engine broke the answer off (finish_reason '{choice.finish_reason}')", stage="model"
         )
-    made, message = identity(), choice.message or _Answered()
+    made, message, created = identity(), choice.message or _Answered(), completion.created
+    if not isinstance(created, int | float) or not 0 < created < 1e12:
+        created = float(int(time.time()))
     reason = _incomplete(choice)
     found = Response(
         id=f"resp_{made}",
-        created_at=completion.created or float(int(time.time())),
+        created_at=created,
         model=completion.model or "",
         output=[Raw(item) for item in _items(message, made, reason is not None, logprobs)],
         status="incomplete" if reason else "completed",
@@ -238,14 +240,15 @@ def _read_usage(usage: _EngineUsage | None) -> Usage | None:
     if usage is None:
         return None
     prompt, completion = usage.prompt_tokens_details, usage.completion_tokens_details
+    read, written = int(usage.prompt_tokens or 0), int(usage.completion_tokens or 0)
     return Usage(
-        input_tokens=usage.prompt_tokens,
+        input_tokens=read,
         input_tokens_details=InputTokensDetails(cached_tokens=(prompt and prompt.cached_tokens) or 0),
-        output_tokens=usage.completion_tokens,
+        output_tokens=written,
         output_tokens_details=OutputTokensDetails(
             reasoning_tokens=(completion and completion.reasoning_tokens) or 0
         ),
-        total_tokens=usage.prompt_tokens + usage.completion_tokens,
+        total_tokens=read + written,
     )
 
 
@@ -278,7 +281,7 @@ class _Piece(msgspec.Struct):
 class _Chunk(msgspec.Struct):
     choices: list[_Piece] = []
     id: Any = None
-    created: float | None = None
+    created: Any = None
     model: str | None = None
     usage: _EngineUsage | None = None
     error: Any = None

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import ExitStack
+from math import inf
 from typing import Any
 
 import anyio
+import anyio.lowlevel
 import pytest
 from gym_models.wire.engine import Engine
 from gym_models.wire.load import Load
@@ -123,6 +125,34 @@ async def test_one_whose_checks_succeed_and_whose_calls_fail_rests(
         state.rests_until_s = 0.0
         await ask(replicas, rollout)
         assert (sound.stats().requests, state.failed) == (1, 0)
+
+
+async def test_one_whose_calls_hang_rests(
+    stubs: Callable[..., StubEngine], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hangs, sound = stubs(), stubs()
+    async with fleet(hangs.url, sound.url) as replicas:
+        rollout = homes(replicas, hangs.url)
+        (state,) = (one for one in replicas.states() if one.url == hangs.url)
+
+        async def give_up_a_call(then: Callable[[], Awaitable[object]] = anyio.lowlevel.checkpoint) -> None:
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(lambda: ask(replicas, rollout, x_stub_fault="hang"))
+                await until(lambda: state.in_flight == 1)
+                await then()
+                tasks.cancel_scope.cancel()
+
+        await give_up_a_call()
+        assert not state.failed, "it was asked for a moment only"
+        monkeypatch.setattr("gym_models.wire.replica.SILENT_S", 0.0)
+        await give_up_a_call(lambda: ask(replicas, rollout))
+        assert not state.failed, "another call was answered"
+        await give_up_a_call()
+        assert state.failed == 1
+        state.rests_until_s = inf
+        await ask(replicas, rollout)
+        assert sound.stats().requests == 1
+        assert hangs.url in up(replicas)
 
 
 @pytest.mark.parametrize(
