@@ -32,7 +32,7 @@ LIBRARIES = (
 )
 """How the paths of code begin that is not an author's: installed libraries, and code without a file."""
 
-_PASS = (CancelledError, KeyboardInterrupt, GeneratorExit)
+_PASS: list[type[BaseException]] = [CancelledError, GeneratorExit, KeyboardInterrupt]
 """What ends a task because the runtime, the interpreter or the user wants it. Other exceptions that are no
 `Exception`, such as the panic of a library in Rust, would end the worker with all its other rollouts."""
 
@@ -42,6 +42,11 @@ _own: WeakSet[asyncio.Task[Any]] = WeakSet()
 def own(task: asyncio.Task[Any]) -> None:
     """Mark a task that the runtime has made for one job: its callers cancel it by a scope only."""
     _own.add(task)
+
+
+def contain_interrupts() -> None:
+    """Let no `KeyboardInterrupt` pass: in this process Ctrl-C raises none, so it is an author's own."""
+    _PASS.remove(KeyboardInterrupt)
 
 
 def asked_for() -> bool:

@@ -301,11 +301,11 @@ def from_fault(fault: Fault) -> GymError:
 def described(error: BaseException) -> str:
     """A foreign exception by class and text, also if it cannot make its text.
 
-    >>> described(ValueError("boom"))
-    'ValueError: boom'
+    >>> described(ValueError("boom")), described(AssertionError())
+    ('ValueError: boom', 'AssertionError')
     """
     try:
-        return f"{type(error).__name__}: {error}"
+        return f"{type(error).__name__}: {error}".removesuffix(": ")
     except Exception:  # noqa: BLE001 - foreign code
         return f"{type(error).__name__}, whose text cannot be made"
 

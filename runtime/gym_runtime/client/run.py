@@ -131,6 +131,7 @@ class Run:
             is not handed over, does not count, and no group waits for it.
         counter: continues the counts of a client that died.
         restored: puts back what results lack because this client has the rows.
+        over: called when somebody has ended the run; records of rollouts in flight may still come.
 
     Attributes:
         info: as given, with the total once it is known.
@@ -150,8 +151,9 @@ class Run:
         settled: Settled | None = None,
         counter: Counter | None = None,
         restored: Restored | None = None,
+        over: Callable[[], None] = lambda: None,
     ) -> None:
-        self.info, self.finished = info, False
+        self.info, self.finished, self._over = info, False, over
         self.counter = counter or Counter(info.created_s, info.repeats)
         self._runs, self._take, self._settled = runs, take, settled
         self._total, self._more, self._window = total, more, window
@@ -160,6 +162,7 @@ class Run:
         self._handed_over = self._shed_before = 0
         self._some_cancelled = False
         self._reading: anyio.CancelScope | None = None
+        self._publishing: anyio.CancelScope | None = None
         # None while a record is handed over: a reader that takes long must not look like silence.
         self._silent_since_s: float | None = None
 
@@ -224,7 +227,10 @@ class Run:
 
     async def _publish(self, specs: Iterable[RolloutSpec]) -> None:
         place = self._window and self._window.take
-        count = await self._runs.publish(specs, place=place)
+        with anyio.CancelScope() as self._publishing:
+            count = await self._runs.publish(specs, place=place)
+        if self._publishing.cancelled_caught:
+            return
         if not self.info.total:
             self.info = replace(self.info, total=count)
             await self._runs.open_run(self.info)
@@ -310,6 +316,10 @@ class Run:
             info = RUNS.read(record)
             if info is not None and info.state != "active":
                 break
+        # The rest of the rows would be published one by one, and each cancelled; of a stream without an end.
+        if self._publishing is not None:
+            self._publishing.cancel()
+        self._over()
         # Rollouts in flight may still give results; reading ends when none has arrived for a while.
         while True:
             await anyio.sleep(CANCEL_GRACE_S / 4)

@@ -110,7 +110,7 @@ class StandingRun:
 
     @property
     def over(self) -> bool:
-        """No more records come."""
+        """No rollout is begun any more."""
         return bool(self._why_over)
 
     async def ended(self) -> None:
@@ -122,6 +122,10 @@ class StandingRun:
         awaited = self._awaited.get((record.task_index, record.rollout_index))
         if awaited is not None and not awaited.done():
             awaited.set_result(record)
+
+    def stop(self) -> None:
+        """Begin no more rollouts: the run was cancelled. Records of those in flight may still come."""
+        self._why_over = self._why_over or "it was cancelled"
 
     def end(self, why: str) -> None:
         """No more records come."""
@@ -155,7 +159,7 @@ async def opened(runs: Runs, info: RunInfo, expand: Expand) -> AsyncGenerator[St
     """A run that is open as long as this context lasts; what is in progress at its end is cancelled."""
     counter = Counter(info.created_s)
     standing = StandingRun(runs, info, expand, counter)
-    run = Run(runs, info, standing.take, counter=counter)
+    run = Run(runs, info, standing.take, counter=counter, over=standing.stop)
 
     async def follow() -> None:
         why = "it was cancelled"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections.abc import Iterator
 from contextlib import aclosing
@@ -246,6 +247,23 @@ async def test_leaving_early_stops_everything(slots: int) -> None:
         asked = len(here.engine.calls.items)
         await anyio.sleep(100)
         assert len(here.engine.calls.items) == asked < 1000
+
+
+@pytest.mark.parametrize("grouped", [False, True])
+async def test_a_stream_without_an_end_ends_when_somebody_cancels_its_run(grouped: bool) -> None:
+    async with running_client() as here:
+        call = here.gym.groups if grouped else here.gym.rollouts
+        read = 0
+        with anyio.fail_after(60):
+            async for _ in call(itertools.cycle(rows(4)), environment=NAME, in_flight=16):
+                read += 1
+                if read == 20:
+                    (run,) = await here.gym.runs()
+                    await here.gym.cancel(run.run)
+        assert read >= 20
+        (run,) = await here.gym.runs()
+        assert run.state == "cancelled"
+        await here.at_rest()
 
 
 async def test_leaving_early_reaches_what_is_in_the_middle_of_a_call() -> None:

@@ -100,6 +100,16 @@ async def test_a_run_that_somebody_cancels_ends_its_waiting() -> None:
             await run.rollout(rows(1)[0])
 
 
+async def test_a_loop_over_a_run_that_somebody_cancels_has_an_end() -> None:
+    """Its rollouts would be cancelled one by one, and each record would keep the run waiting for more."""
+    async with running_client() as here, here.gym.standing_run(environment=NAME) as run:
+        await here.gym.cancel(run.run)
+        with anyio.fail_after(60), pytest.raises(GymError, match="is over: it was cancelled"):
+            while True:
+                await run.rollout(rows(1)[0])
+        await here.at_rest()
+
+
 async def test_seeds_of_repeats_are_refused() -> None:
     """All rollouts would have one seed, and so could be one answer."""
     async with running_client() as here:

@@ -216,6 +216,8 @@ async def verify(task: OddTask, reply: Reply) -> Verdict:
         sys.exit(2)
     if task.way == "panic":
         raise PanicException("index out of bounds")
+    if task.way == "interrupt":
+        raise KeyboardInterrupt
     if task.way == "raise":
         raise ValueError("an answer with " + json.loads('"\\\\ud800"') + "x" * {20 << 20})
     return Verdict(1.0)
@@ -248,7 +250,7 @@ async def test_no_row_ends_its_worker(tmp_path: Path, monkeypatch: pytest.Monkey
     (tmp_path / "leaver.py").write_text(AGENT)
     rows = [
         {"way": way, "responses_create_params": {"input": "hi"}}
-        for way in ("exit", "raise", "leave", "well", "fine", "panic", "crash")
+        for way in ("exit", "raise", "leave", "well", "fine", "panic", "crash", "interrupt")
     ]
     said: dict[int, Any] = {}
     async with connect(model="scripted/message", environments="odd.py") as gym:
@@ -259,10 +261,12 @@ async def test_no_row_ends_its_worker(tmp_path: Path, monkeypatch: pytest.Monkey
     assert "SystemExit: 2" in said[0].fault.message
     assert "odd.py:" in said[0].fault.message
     assert said[1].fault.message.startswith("ValueError: an answer with ?xx")
-    assert said[1].fault.message.endswith("odd.py:22)")
+    assert said[1].fault.message.endswith("odd.py:24)")
     assert said[2].fault.message.startswith("SystemExit: 3 (")
     assert "leaver.py:12" in said[2].fault.message
     assert said[5].fault.message.startswith("PanicException: index out of bounds (")
     assert "odd.py:" in said[5].fault.message
     assert said[6].fault.message.startswith("PanicException: unwrap of None (")
     assert "leaver.py:14" in said[6].fault.message
+    assert said[7].fault.message.startswith("KeyboardInterrupt")
+    assert "odd.py:22" in said[7].fault.message
