@@ -87,8 +87,9 @@ class Replica(Generic[E]):
         if took_s < SILENT_S or self._answered_s > began_s or state.rests_until_s > now_s:
             return
         state.failed += 1
-        # In proportion, since the next calls may take as long.
-        state.rests_until_s = now_s + took_s * state.failed
+        # In proportion, since the next calls may take as long; and bounded, since a client may have cancelled
+        # a long call of a sound engine.
+        state.rests_until_s = now_s + min(took_s * state.failed, RESTS.longest_s)
         logger().info("a replica answers no calls", url=state.url, for_s=round(took_s))
 
     def end_calls(self) -> int:
