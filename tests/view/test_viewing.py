@@ -88,6 +88,14 @@ def test_show_begins_with_the_verdict(how: str, results: Path, capsys: pytest.Ca
     assert "judge_evaluations" not in said
 
 
+def test_a_damaged_manifest_hides_no_other_run(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name in ("b_run.json", "a_run.json"):
+        (results / name).write_text('{"run": "2026')
+        damaged = run(["show", "20261122-aaa.2.1", "--in", str(results)])
+        assert (name, damaged) in {("b_run.json", 0), ("a_run.json", 2)}
+    assert "name the file: FILE:TASK.ROLLOUT" in capsys.readouterr().err
+
+
 def test_show_takes_the_row_that_counts(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Of a rollout that stands twice the first, and none of a line that no number can be read from."""
     twice = results / "twice:\n1.jsonl"
