@@ -331,3 +331,23 @@ def test_view_serves_until_it_is_interrupted(results: Path) -> None:
     assert len(children) == 1
     psutil.wait_procs(children, timeout=20)
     assert not children[0].is_running()
+
+
+def test_a_file_that_may_not_be_read_is_named(results: Path, tmp_path: Path) -> None:
+    (results / "a.jsonl").chmod(0)
+    # Root may read everything, unless it gives that up.
+    as_others = [] if os.geteuid() else ["setpriv", "--bounding-set=-dac_override,-dac_read_search"]
+    if as_others and subprocess.run([*as_others, "true"], capture_output=True, check=False).returncode:
+        pytest.skip("this root cannot give up its rights")
+    command = [*as_others, sys.executable, "-m", "gym_runtime.cli.main"]
+    a, b, out = (str(results / name) for name in ("a.jsonl", "b.jsonl", "out"))
+    for arguments in (
+        ["compare", b, a],
+        ["export", a, "-o", out],
+        ["import-atif", a, "-o", f"{out}.jsonl"],
+        ["merge", b, a, "-o", f"{out}.jsonl"],
+        ["view", a, "--export", out],
+    ):
+        done = subprocess.run([*command, *arguments], capture_output=True, text=True, check=False)
+        assert done.stderr == f"gym-runtime: cannot read {a}: Permission denied\n", arguments
+    assert not list(tmp_path.glob("out*"))
