@@ -11,8 +11,11 @@ from gym_runtime.messages.calls import WeightSpan
 INTRODUCTION = """# File formats
 
 `run` writes these beside each other. `collect` writes the rollouts, the failures and the aggregate metrics;
-`merge` writes the inputs, too. JSONL files hold one JSON object per line, and every line that is on disk is
-whole. New versions add fields and never change the meaning of old ones.
+`merge` writes the inputs, too. JSONL files hold one JSON object per line. New versions add fields and
+never change the meaning of old ones.
+
+A crash may leave the last line torn: `run --resume` and `collect` cut it off, and it does not count for other
+commands. Of several rows of a rollout with a verdict the first counts.
 
 | file | what |
 |---|---|
@@ -23,6 +26,7 @@ whole. New versions add fields and never change the meaning of old ones.
 | `OUT_reward_profiling.jsonl` | of `gym-runtime profile`: per task, its row and statistics of its rollouts |
 | `OUT_fork.jsonl` | of `gym-runtime fork`: the row that is run, with the shared turns |
 | `OUT_images/` | of `run --images files`: each image of the rows once, named by its SHA-256 |
+| `OUT_alarms.jsonl` | of `--watch-rewards`: each [alarm](../how-to/watch-rewards.md) |
 | `OUT_labels.json` | labels and notes of a person, by `TASK.ROLLOUT` |
 | `OUT_run.json` | the manifest, which `--resume` compares |
 

@@ -15,6 +15,15 @@ _OBEYED = re.compile(
 )
 
 
+def in_json(text: str) -> str:
+    r"""JSON with every character that a terminal would obey as an escape of JSON: the same to programs.
+
+    >>> in_json('["\u202e"]')
+    '["\\u202e"]'
+    """
+    return _OBEYED.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+
+
 def shown(text: str) -> str:
     r"""The text with every character that a terminal would obey as Python writes it.
 

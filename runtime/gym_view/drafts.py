@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Generator
 from contextlib import contextmanager, suppress
@@ -26,10 +27,18 @@ def draft_of(target: Path) -> Generator[Path]:
         yield draft
         draft.rename(target)
     except OSError as error:
-        raise UsageError(f"cannot write {target}: {error.strerror or error}") from None
+        raise unwritten(target, error, draft) from None
     finally:
         with suppress(OSError):  # where it cannot be removed it could not be made
             _remove(draft)
+
+
+def unwritten(target: Path, error: OSError, draft: Path) -> UsageError:
+    """Why the target could not be written: itself, or a file that was read for it."""
+    named = None if error.filename is None else Path(os.fsdecode(error.filename))
+    if named is None or named.is_relative_to(draft) or target.is_relative_to(named):
+        return UsageError(f"cannot write {target}: {error.strerror or error}")
+    return UsageError(f"cannot read {named}: {error.strerror}")
 
 
 def _remove(path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from pathlib import Path
 
 from gym_runtime.errors import UsageError
@@ -37,7 +38,9 @@ def find_rollout(named: str, folder: Path) -> tuple[Path, bytes]:
         if not folder.is_dir():
             raise UsageError(f"there is no folder {folder}; say where the rollouts are: --in FOLDER")
         for run in find_runs([folder]):
-            manifest = load_manifest(run.manifest)
+            manifest = None
+            with suppress(UsageError):  # another run's may be damaged
+                manifest = load_manifest(run.manifest)
             if manifest is not None and manifest.run == found["run"]:
                 return _in_run(run, int(found["task"]), int(found["rollout"]))
         raise UsageError(f"no run below {folder} is {found['run']}; name the file: FILE:TASK.ROLLOUT")

@@ -22,6 +22,7 @@ import msgspec
 from gym_runtime.errors import UsageError
 from gym_runtime.files import write_whole
 
+from gym_view.drafts import unwritten
 from gym_view.index import HEADER_BYTES, IndexedRow, read_index
 from gym_view.indexing import index_of
 from gym_view.labels import load_labels
@@ -61,7 +62,7 @@ def export(runs: Sequence[Run], target: Path, vocabulary: Vocabulary | None = No
             _export_file(exported, target) if target.suffix == ".html" else _export_folder(exported, target)
         )
     except OSError as error:
-        raise UsageError(f"cannot write {error.filename or target}: {error.strerror}") from None
+        raise unwritten(target, error, target) from None
 
 
 def _export_folder(exported: Iterable[_Exported], target: Path) -> Written:

@@ -98,11 +98,15 @@ def one_file(path: Path) -> Path:
     """The file of rollouts that was named, by its own path or by that of a folder with one run.
 
     Raises:
-        UsageError: there is no such file, or there are several runs in the folder.
+        UsageError: there is no such file, it cannot be read, or there are several runs in the folder.
     """
     if not path.is_dir():
         if not path.is_file():
             raise UsageError(f"there is no file {path}; name result rows, such as results/mcqa.jsonl")
+        try:
+            path.open("rb").close()
+        except OSError as error:
+            raise UsageError(f"cannot read {path}: {error.strerror}") from None
         return path
     found = [str(run.rollouts) for run in find_runs([path])]
     if len(found) > 1:

@@ -42,6 +42,15 @@ def test_both_consoles_show_it_in_texts_and_tables(
     assert said.count(r"a\x1b]52") == 4
 
 
+def test_json_says_the_same_in_its_own_escapes(capfdbinary: pytest.CaptureFixture[bytes]) -> None:
+    document = {HOSTILE: [HOSTILE, "caf\u00e9 \u4e2d"]}
+    terminal.print_json(document)
+    said = capfdbinary.readouterr().out.decode()
+    assert not {"\x1b", "\x9b", "\x07", "\u202e", "\x7f"} & set(said)
+    assert "caf\u00e9 \u4e2d" in said
+    assert json.loads(said) == document
+
+
 def test_a_complaint_that_quotes_a_path_or_a_row_shows_it(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -126,7 +126,7 @@ def test_what_is_there_is_not_written_over(tmp_path: Path) -> None:
 def test_a_folder_that_cannot_be_filled_is_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(page_export, "_PAGE_FILES", ("index.html", "none.js"))
     (tmp_path / "a.jsonl").write_bytes(rows(1)[0])
-    with pytest.raises(UsageError, match=r"cannot write .*none\.js"):
+    with pytest.raises(UsageError, match=r"cannot read .*none\.js"):
         page_export.export(find_runs([tmp_path]), tmp_path / "shared")
     assert not (tmp_path / "shared").exists()
 

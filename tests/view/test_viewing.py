@@ -88,6 +88,14 @@ def test_show_begins_with_the_verdict(how: str, results: Path, capsys: pytest.Ca
     assert "judge_evaluations" not in said
 
 
+def test_a_damaged_manifest_hides_no_other_run(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name in ("b_run.json", "a_run.json"):
+        (results / name).write_text('{"run": "2026')
+        damaged = run(["show", "20261122-aaa.2.1", "--in", str(results)])
+        assert (name, damaged) in {("b_run.json", 0), ("a_run.json", 2)}
+    assert "name the file: FILE:TASK.ROLLOUT" in capsys.readouterr().err
+
+
 def test_show_takes_the_row_that_counts(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Of a rollout that stands twice the first, and none of a line that no number can be read from."""
     twice = results / "twice:\n1.jsonl"
@@ -323,3 +331,23 @@ def test_view_serves_until_it_is_interrupted(results: Path) -> None:
     assert len(children) == 1
     psutil.wait_procs(children, timeout=20)
     assert not children[0].is_running()
+
+
+def test_a_file_that_may_not_be_read_is_named(results: Path, tmp_path: Path) -> None:
+    (results / "a.jsonl").chmod(0)
+    # Root may read everything, unless it gives that up.
+    as_others = [] if os.geteuid() else ["setpriv", "--bounding-set=-dac_override,-dac_read_search"]
+    if as_others and subprocess.run([*as_others, "true"], capture_output=True, check=False).returncode:
+        pytest.skip("this root cannot give up its rights")
+    command = [*as_others, sys.executable, "-m", "gym_runtime.cli.main"]
+    a, b, out = (str(results / name) for name in ("a.jsonl", "b.jsonl", "out"))
+    for arguments in (
+        ["compare", b, a],
+        ["export", a, "-o", out],
+        ["import-atif", a, "-o", f"{out}.jsonl"],
+        ["merge", b, a, "-o", f"{out}.jsonl"],
+        ["view", a, "--export", out],
+    ):
+        done = subprocess.run([*command, *arguments], capture_output=True, text=True, check=False)
+        assert done.stderr == f"gym-runtime: cannot read {a}: Permission denied\n", arguments
+    assert not list(tmp_path.glob("out*"))

@@ -17,7 +17,7 @@ import msgspec
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
 
-from gym_runtime.escapes import shown
+from gym_runtime.escapes import in_json, shown
 
 UNLIMITED = 10_000
 Report = Callable[[int, int], None]
@@ -58,7 +58,8 @@ def note(text: str) -> None:
 def print_json(document: Any) -> None:
     """One JSON document on standard output."""
     sys.stdout.flush()
-    sys.stdout.buffer.write(msgspec.json.format(msgspec.json.encode(document), indent=2) + b"\n")
+    text = msgspec.json.format(msgspec.json.encode(document), indent=2).decode()
+    sys.stdout.buffer.write(in_json(text).encode() + b"\n")
     sys.stdout.buffer.flush()
 
 

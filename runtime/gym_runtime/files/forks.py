@@ -22,7 +22,7 @@ from gym_runtime.environment.environment import LoadedEnvironment
 from gym_runtime.errors import UNREADABLE, TaskError, UsageError, require_at_least
 from gym_runtime.files.results import Manifest, OutputFiles, load_manifest
 from gym_runtime.files.rows import check_sampling, overridden
-from gym_runtime.files.sample import samples_of
+from gym_runtime.files.sample import CANCELLED, samples_of
 from gym_runtime.files.stored_images import with_images
 from gym_runtime.messages.call_tokens import Tokens, chained
 from gym_runtime.messages.fork import (
@@ -173,8 +173,9 @@ def stored_row(named: str) -> tuple[bytes, int]:
     try:
         for sample, line, _ in samples_of(path):
             if sample.task_index == task and rollout in (None, sample.rollout_index):
-                # Of several rows of a rollout the last one counts.
-                rollout, chosen = sample.rollout_index, line
+                # Of several rows of a rollout the first counts, of several failures the last.
+                rollout = sample.rollout_index
+                chosen = chosen if chosen and sample.outcome not in ("failed", CANCELLED) else line
     except OSError as error:
         raise UsageError(f"cannot read {path}: {error.strerror}") from None
     if not chosen:

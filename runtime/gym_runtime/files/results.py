@@ -5,6 +5,7 @@ OUT_failures.jsonl               rollouts without one, and why; later attempts a
 OUT_materialized_inputs.jsonl    the requested rollouts: each one's row, settings and numbers
 OUT_aggregate_metrics.json       per agent: statistics over rollouts and over groups
 OUT_reward_profiling.jsonl       per task: statistics of its rollouts, once a guest has written them
+OUT_alarms.jsonl                 alarms about the rewards, if there were any
 OUT_run.json                     the manifest, which ``--resume`` compares
 OUT_images/                      images of the rows, where they are stored as files (`stored_images`)
 """

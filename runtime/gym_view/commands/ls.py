@@ -417,7 +417,7 @@ def _result(run: Run) -> RunView:
         state="stored",
         total=total if isinstance(total, int) else figures.rollouts,
         model=as_text(as_object(manifest.get("settings")).get("model") or ""),
-        environments=sorted({environment for environment, _ in groups}),
+        environments=sorted({environment for environment, _ in groups} - {""}),
         agents=[],
         created_s=started_s if isinstance(started_s, float) else about["modified_s"],
         done=figures.rollouts,

@@ -172,6 +172,18 @@ async def test_images_are_files_where_it_is_asked(tmp_path: Path) -> None:
         stored_row(f"{output}:0@0")
 
 
+async def test_of_a_rollouts_rows_the_first_is_forked_and_of_its_failures_the_last(tmp_path: Path) -> None:
+    path = tmp_path / "out.jsonl"
+    for fields, chosen in (({"reward": 1}, 0), ({"_ng_failure_class": "model"}, 1)):
+        lines = [
+            json.dumps({"_ng_task_index": 0, "_ng_rollout_index": 0, "number": number, **fields}) + "\n"
+            for number in range(2)
+        ]
+        path.write_text("".join(lines) + lines[0][:9])
+        for named in ("0", "0.0"):
+            assert stored_row(f"{path}:{named}@0") == (lines[chosen].encode(), 0)
+
+
 async def test_results_of_other_rows_are_not_taken_by_a_run_that_has_no_row_yet(tmp_path: Path) -> None:
     output = tmp_path / "out.jsonl"
 
