@@ -229,15 +229,13 @@ class Run:
         place = self._window and self._window.take
         with anyio.CancelScope() as self._publishing:
             count = await self._runs.publish(specs, place=place)
-        if self._publishing.cancelled_caught:
-            return
-        if not self.info.total:
-            self.info = replace(self.info, total=count)
-            await self._runs.open_run(self.info)
-        self._total = count
-        # The last record may have been handed over before it was known to be the last.
-        if self._complete and self._reading is not None:
-            self._reading.cancel()
+            if not self.info.total:
+                self.info = replace(self.info, total=count)
+                await self._runs.open_run(self.info)
+            self._total = count
+            # The last record may have been handed over before it was known to be the last.
+            if self._complete and self._reading is not None:
+                self._reading.cancel()
 
     async def publish_replacement(self, task: RolloutSpec) -> None:
         """Publish a rollout in the place of one that failed; called while that one's record is taken."""
