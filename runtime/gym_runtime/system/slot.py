@@ -93,7 +93,7 @@ class Slot:
         report: the pipe to read from the process, or -1.
         asked_s: when another process than the supervisor asked its process to leave; 0 if none did.
         awaits: what its process waits for before it can start; empty for nothing.
-        told: the supervisor has told its process to drain.
+        told_s: when the supervisor told its process to drain; 0 if it did not.
         retired: its process left as it was asked to; the slot stays empty.
         crashed, killed: the name of its last process, if that crashed, or was ended from outside.
     """
@@ -106,7 +106,7 @@ class Slot:
         self.ready = False
         self.asked_s = 0.0
         self.awaits = ""
-        self.told = False
+        self.told_s = 0.0
         self.retired = False
         self.crashed = self.killed = ""
         self.start_at_s = 0.0
@@ -120,7 +120,7 @@ class Slot:
         """Fill the slot. ``lifeline`` is the pipe's reading and writing end."""
         report_read, report_write = os.pipe()
         self.name = f"{self.pool.kind}-{uuid.uuid4().hex[:10]}"
-        self.ready, self.asked_s, self.told = False, 0.0, False
+        self.ready, self.asked_s, self.told_s = False, 0.0, 0.0
         self.awaits = self._said = ""
         # Both processes would write any output that is still buffered at the fork.
         sys.stdout.flush()
@@ -188,8 +188,8 @@ class Slot:
 
     def tell(self) -> None:
         """Make its process drain; a process that is not ready yet ends at once. May be called again."""
-        if self.pid and self.ready and not self.told:
-            self.told = True
+        if self.pid and self.ready and not self.told_s:
+            self.told_s = time.monotonic()
             os.kill(self.pid, DRAIN_SIGNAL)
         elif self.pid and not self.ready:
             # Each time: right after the fork the child still has the supervisor's handler, which ignores it.
@@ -201,7 +201,7 @@ class Slot:
         pid, self.pid, self.report = self.pid, 0, -1
         code = os.waitstatus_to_exitcode(status)
         reason = self._said.strip()
-        self.retired = self.asked_s > 0 and self.told
+        self.retired = self.asked_s > 0 and self.told_s > 0
         # A slot that has worked will work again: only the broker is missing.
         passing = self._worked and code == IN_TROUBLE
         crash = code not in (0, IN_TROUBLE) and -code not in FROM_OUTSIDE

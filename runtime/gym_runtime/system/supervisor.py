@@ -144,17 +144,25 @@ class Supervisor:
 
     def _next_start_s(self) -> float | None:
         waiting = [slot.start_at_s for slot in self._slots if not slot.pid and not slot.retired]
-        waiting += [slot.asked_s + ALONE_S for slot in self._slots if slot.asked_s and not slot.told]
+        waiting += [self._due_s(slot) for slot in self._slots if slot.pid and slot.asked_s]
         return max(0.0, min(waiting) - time.monotonic()) if waiting else (0.5 if self._broker else None)
 
     def _retire(self) -> None:
         """Drain the workers that were asked to leave; without any worker left the system stops."""
         for slot in self._slots:
-            if slot.asked_s and time.monotonic() >= slot.asked_s + ALONE_S and not self._stopping:
-                slot.tell()
+            if slot.pid and slot.asked_s and time.monotonic() >= self._due_s(slot) and not self._stopping:
+                if slot.told_s:
+                    os.kill(slot.pid, signal.SIGKILL)
+                    slot.told_s = time.monotonic()  # a killed process needs some time to end
+                else:
+                    slot.tell()
         # A system with a private broker stays: other workers may use it, or come.
         if self._slots and self._broker is None and all(slot.retired for slot in self._slots):
             self._stop("")
+
+    def _due_s(self, slot: Slot) -> float:
+        """When a process that was asked to leave is told to drain; or killed, if it hangs instead."""
+        return slot.told_s + self._system.drain_s + HASTY_KILL_S if slot.told_s else slot.asked_s + ALONE_S
 
     def _reap(self) -> None:
         for slot in self._slots:

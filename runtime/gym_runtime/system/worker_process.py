@@ -357,6 +357,8 @@ class _Life:
     started_s: float = field(default_factory=clock.now)
     stop: anyio.Event = field(default_factory=anyio.Event)
     limit: anyio.CancelScope = field(default_factory=anyio.CancelScope)
+    ready: bool = False
+    asked: bool = False
     draining: bool = False
 
     async def live(self, lifeline: int) -> None:
@@ -367,16 +369,21 @@ class _Life:
                     started = anyio.Event()
                     tasks.start_soon(self._host, member, started)
                     await started.wait()
+                for member in self.members:
+                    beat, announced = partial(self.heartbeat, member), anyio.Event()
+                    tasks.start_soon(drained_on_request, member.bus, beat, self.system.drain_s, self._leave)
+                    tasks.start_soon(partial(announce, member.bus, beat, ready=announced.set))
+                    # Before it is said to be ready: a user may list it, or ask it to drain, at once.
+                    await announced.wait()
             tasks.start_soon(self._watch_signals)
             tasks.start_soon(self._watch_lifeline, lifeline)
-            for member in self.members:
-                beat = partial(self.heartbeat, member)
-                tasks.start_soon(announce, member.bus, beat)
-                tasks.start_soon(drained_on_request, member.bus, beat, self.system.drain_s, self._leave)
             await anyio.lowlevel.checkpoint()  # the signals are handled now
             end_when_unserved(self._serving)
             async with shown_as_serving():
                 self.report(READY_LINE)
+                self.ready = True
+                if self.asked:
+                    self._leave()
                 await self.stop.wait()
             self.draining = True
             with self.limit:
@@ -411,8 +418,10 @@ class _Life:
                     self._leave()
 
     def _leave(self) -> None:
-        with suppress(BrokenPipeError):  # without a supervisor the lifeline ends us
-            self.report(DRAIN_LINE)
+        self.asked = True  # perhaps between its announcement and its report that it is ready
+        if self.ready:
+            with suppress(BrokenPipeError):  # without a supervisor the lifeline ends us
+                self.report(DRAIN_LINE)
 
     async def _watch_lifeline(self, lifeline: int) -> None:
         await anyio.wait_readable(lifeline)

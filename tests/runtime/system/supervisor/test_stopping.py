@@ -8,6 +8,7 @@ import signal
 import socket
 from contextlib import suppress
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import anyio
 import msgspec
@@ -19,6 +20,7 @@ from gym_runtime.files.rows import expand
 from gym_runtime.system.private_broker import Broker
 from gym_runtime.system.spec import Event
 from gym_runtime.system.system import launch, running
+from gym_testing.proxy import Proxy, Slowness
 from runtime.system.supervisor.supervised import (
     NAME,
     alive,
@@ -168,6 +170,32 @@ async def test_a_signal_to_one_worker_has_it_leave(broker: Broker) -> None:
         os.kill(pid, signal.SIGTERM)
         with anyio.fail_after(15 * busy()):
             assert (await system.until("drained")).pid == pid
+        await works(system)
+
+
+async def test_a_worker_that_says_it_is_ready_can_be_asked_to_leave(broker: Broker) -> None:
+    where = urlsplit(broker.url)
+    proxy = Proxy(where.hostname or "", where.port or 0)
+    proxy.slowness = Slowness(delay_s=0.2)
+    async with proxy.listening() as port, connect(nats=broker.url) as gym:
+        url = where._replace(netloc=where.netloc.replace(f":{where.port}", f":{port}")).geturl()
+        async with running(spec(nats=(url,))) as system:
+            asked = await gym.drain("agent", "resource", "model")
+            assert {worker.worker for worker, _ in asked} == set(system.workers)
+            with anyio.fail_after(30 * busy()):
+                await system.until("stopped")
+
+
+async def test_a_worker_that_hangs_while_it_leaves_is_killed(broker: Broker) -> None:
+    async with (
+        running(spec(nats=(broker.url,), workers=2, drain_s=1)) as system,
+        connect(nats=broker.url) as gym,
+    ):
+        worker = next(event for event in system.workers.values() if event.kind == "resource")
+        await gym.drain(worker.worker)
+        os.kill(worker.pid, signal.SIGSTOP)
+        with anyio.fail_after(15 * busy()):
+            assert (await system.until("drained")).pid == worker.pid
         await works(system)
 
 
