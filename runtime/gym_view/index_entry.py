@@ -37,11 +37,11 @@ _U16 = MOST_ROLLOUTS = 2**16 - 1
 _F32 = 3e38  # 32 bits hold a little more
 
 
-class Repeats:
-    """Finds the rows of a rollout that its file had before: the first row of a rollout counts.
+class DoubledRows:
+    """Finds rows of a rollout that its file has had before, because the first row of a rollout counts.
 
-    A rollout is given by its environment, task and repeat. What cannot be read is none, and neither is what
-    has a number beyond those that an entry can have.
+    Rows of one rollout have the same environment, task index and rollout index. A row that cannot be read is
+    never doubled, nor is a row whose index is larger than an entry can hold.
     """
 
     def __init__(self) -> None:

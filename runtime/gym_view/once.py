@@ -16,7 +16,7 @@ from gym_runtime.files import TORN
 from gym_runtime.plurals import counted
 
 from gym_view.index import IndexedRow
-from gym_view.index_entry import OUTCOMES, Repeats
+from gym_view.index_entry import OUTCOMES, DoubledRows
 from gym_view.indexing import indexed
 
 NO_ROW = "the row is no JSON object in UTF-8"
@@ -29,11 +29,11 @@ def rollouts_once(rows: Path) -> Iterator[IndexedRow]:
 
     At the end standard error says how many were left out, and whether the last line is not whole.
     """
-    repeats = Repeats()
+    doubled = DoubledRows()
     again = end = 0
     for row in indexed(rows):
         end = row.offset + row.size
-        if repeats.again(row.entry):
+        if doubled.again(row.entry):
             again += 1
         else:
             yield row

@@ -13,7 +13,7 @@ from gym_runtime.files import PassScores, Spent, steps, token_uses
 from gym_runtime.statistics import Total, mean
 
 from gym_view.index import IndexedRow
-from gym_view.index_entry import OUTCOMES, Repeats
+from gym_view.index_entry import OUTCOMES, DoubledRows
 from gym_view.indexing import indexed
 from gym_view.run_files import Run
 
@@ -109,9 +109,9 @@ def rows_of(
         read_failures: for the failures, of which a rollout may have several; by default as ``read``.
     """
     done: set[tuple[int, int]] = set()
-    parts, repeats = run.parts, Repeats()
+    parts, doubled = run.parts, DoubledRows()
     for row in read(run.rollouts):
-        if repeats.again(row.entry):
+        if doubled.again(row.entry):
             continue
         if "failures" in parts and not _unreadable(row):
             done.add((row.entry.task, row.entry.rollout))

@@ -24,6 +24,15 @@ def _off() -> Iterator[None]:
     tracing.stop()
 
 
+def set_variables(monkeypatch: pytest.MonkeyPatch, variables: dict[str, str]) -> None:
+    """Have these variables of OpenTelemetry and no others."""
+    for name in list(os.environ):
+        if name.startswith("OTEL_"):
+            monkeypatch.delenv(name)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+
+
 @pytest.mark.parametrize(
     ("variables", "wanted"),
     [
@@ -38,11 +47,7 @@ def _off() -> Iterator[None]:
 def test_it_is_on_when_the_standard_variables_ask_for_it(
     monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], wanted: bool
 ) -> None:
-    for name in list(os.environ):
-        if name.startswith("OTEL_"):
-            monkeypatch.delenv(name)
-    for name, value in variables.items():
-        monkeypatch.setenv(name, value)
+    set_variables(monkeypatch, variables)
     assert tracing.exports("traces") is wanted
 
 
@@ -64,11 +69,7 @@ def test_it_is_on_when_the_standard_variables_ask_for_it(
 def test_another_protocol_is_told_once_for_a_system(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], variables: dict[str, str], told: str
 ) -> None:
-    for name in list(os.environ):
-        if name.startswith("OTEL_"):
-            monkeypatch.delenv(name)
-    for name, value in variables.items():
-        monkeypatch.setenv(name, value)
+    set_variables(monkeypatch, variables)
     system = launch(SystemSpec(pools=(), nats=("nats://127.0.0.1:9",)))
     system.kill()
     said = capfd.readouterr().err
