@@ -20,7 +20,6 @@ from gym_models.wire.engine import Engine
 from gym_models.wire.routing import ReplicaState
 
 HEALTH = "/health"
-METRICS_LIMIT_S = 5.0
 RESTS = Pauses(first_s=1.0, longest_s=30.0)
 """How long a replica rests whose calls fail, see `routing`."""
 SILENT_S = 10.0
@@ -113,15 +112,17 @@ class Replica(Generic[E]):
         else:
             self.state.missed = 0
 
-    async def measure(self) -> None:
+    async def measure(self, limit_s: float) -> None:
         """Read its metrics, and adapt its limit. An engine under load may have no time for this.
+
+        Until ``limit_s`` seconds have passed, a replica that was frozen meanwhile counts as one that answers.
 
         Raises:
             ModelError: the connection was refused or broke.
         """
         try:
             answer = await self.engine.pool.get(
-                self._root + load.PATH, deadline_s=clock.monotonic() + METRICS_LIMIT_S
+                self._root + load.PATH, deadline_s=clock.monotonic() + limit_s
             )
         except DeadlineExceeded:
             return

@@ -325,7 +325,7 @@ class Replicas(Generic[E]):
         try:
             await replica.poll(self._health_limit_s)
             if replica.has_metrics and not state.missed:
-                await replica.measure()
+                await replica.measure(self._health_limit_s)
         except ModelError as error:
             self._take_out(replica, error.message)
             replica.look.set()
