@@ -79,6 +79,8 @@ class Top(App[None]):
         Binding("p", "pause", "pause/resume weights"),
         Binding("d", "drain", "drain worker"),
         Binding("q", "quit", "quit"),
+        # Textual only says which key quits; users expect the terminal's own. Also in the filter, hence first.
+        Binding("ctrl+c", "quit", show=False, priority=True),
     ]
     TITLE = "gym-runtime top"
     ENABLE_COMMAND_PALETTE = False

@@ -19,8 +19,7 @@ from gym_models.vllm_engine.output_layer import EXTENSION
 from gym_runtime.adapters import ModelSettings
 from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM
 
-PORT, START_S = 18090, 300.0
-ROOT = f"http://127.0.0.1:{PORT}"
+START_S = 300.0
 SHAPES = {"1.7b": (2048, 8192, 24, 32, 32), "0.4b": (960, 2560, 32, 15, 5)}
 """Hidden and intermediate size, layers, heads, heads of keys and values: those of SmolLM2-1.7B and 360M."""
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
@@ -63,13 +62,14 @@ def weights(shape: str) -> str:
 @contextmanager
 def served(folder: str, said: argparse.Namespace, **environment: str) -> Generator[ModelSettings]:
     """A vLLM server with these weights, or the one that runs there already; how this runtime calls it."""
-    settings = ModelSettings(provider="vllm", name="policy", urls=(f"{ROOT}/v1",))
-    if answers(f"{ROOT}/health"):
+    root = f"http://127.0.0.1:{said.port}"
+    settings = ModelSettings(provider="vllm", name="policy", urls=(f"{root}/v1",))
+    if answers(f"{root}/health"):
         yield settings
         return
     command = [
         *(sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model", folder),
-        *("--served-model-name", "policy", "--host", "127.0.0.1", "--port", str(PORT)),
+        *("--served-model-name", "policy", "--host", "127.0.0.1", "--port", str(said.port)),
         *("--dtype", "bfloat16", "--max-model-len", "1024", "--max-num-seqs", str(said.in_flight)),
         *("--enable-scale-out", *said.engine_args.split()),
     ]
@@ -81,7 +81,7 @@ def served(folder: str, said: argparse.Namespace, **environment: str) -> Generat
     )
     try:
         until_s = time.monotonic() + START_S
-        while not answers(f"{ROOT}/health"):
+        while not answers(f"{root}/health"):
             if process.poll() is not None or time.monotonic() > until_s:
                 raise SystemExit(f"vLLM did not start: see {said.server_log}")
             time.sleep(0.5)
@@ -102,14 +102,15 @@ def answers(url: str) -> str:
 class Idle:
     """Looks ten times a second how many requests the engine has; ``shares`` are since `begin`."""
 
-    def __init__(self) -> None:
+    def __init__(self, engine: ModelSettings) -> None:
+        self._metrics = engine.urls[0].removesuffix("/v1") + "/metrics"
         self.running: list[float] = []
         self._over = threading.Event()
         threading.Thread(target=self._look, daemon=True).start()
 
     def _look(self) -> None:
         while not self._over.wait(0.1):
-            for line in answers(f"{ROOT}/metrics").splitlines():
+            for line in answers(self._metrics).splitlines():
                 if line.startswith("vllm:num_requests_running"):
                     self.running.append(float(line.split()[-1]))
 

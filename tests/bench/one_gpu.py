@@ -7,7 +7,7 @@
 
 Wants vLLM, TRL and gguf in this environment, and the model of ``examples/grpo_cpu``. ``--shape 1.7b`` serves
 a model of random weights with 1.7 billion parameters. Each command prints one line of JSON; ``--log`` is a
-file with a line for each step. ``--small`` is for a CPU, where ``async`` trains with torch's attention.
+file with a line for each step. ``async`` trains with torch's attention; ``--small`` is for a CPU.
 """
 
 from __future__ import annotations
@@ -33,7 +33,8 @@ sys.path.insert(0, str(EXAMPLE))
 import gym_runtime  # noqa: E402
 import gym_trainers  # noqa: E402
 import torch  # noqa: E402
-from gpu_engine import DEVICE, ROOT, SHAPES, Idle, served, weights  # noqa: E402
+import torch_attention  # noqa: E402
+from gpu_engine import DEVICE, SHAPES, Idle, served, weights  # noqa: E402
 from gym_runtime.adapters import ModelSettings  # noqa: E402
 from train import HELD_OUT, TRAINED, rows  # noqa: E402
 from transformers import AutoModelForCausalLM, AutoTokenizer  # noqa: E402
@@ -142,7 +143,7 @@ def transfer(said: argparse.Namespace) -> dict[str, Any]:
         gym_runtime.connect_sync(model=engine, environments=[QUESTIONS], concurrency=said.in_flight) as gym,
         Rollouts(gym, said.in_flight) as rollouts,
     ):
-        sender = ipc_sender(model) if ipc else None
+        sender = ipc_sender(model, engine.urls[0].removesuffix("/v1")) if ipc else None
 
         def by_folder(number: int, client: SyncClient) -> None:
             path = in_memory / str(number % 2)
@@ -188,7 +189,7 @@ def changed(model: Any, number: int) -> None:
             one.mul_(1 + 0.03 * torch.randn(1, device=one.device, dtype=one.dtype))
 
 
-def ipc_sender(model: Any) -> Any:
+def ipc_sender(model: Any, root: str) -> Any:
     """vLLM's own trainer side of a transfer over CUDA IPC."""
     from vllm.distributed.weight_transfer.clients import HTTPVLLMWeightSyncClient
     from vllm.distributed.weight_transfer.ipc_engine import (
@@ -201,7 +202,7 @@ def ipc_sender(model: Any) -> Any:
             return iter([(name, one.detach()) for name, one in model.named_parameters()])
 
     return IPCTrainerWeightTransferEngine.trainer_init(
-        IPCTrainerInitInfo(rank=0, packed=False), client=HTTPVLLMWeightSyncClient(ROOT), source=Source()
+        IPCTrainerInitInfo(rank=0, packed=False), client=HTTPVLLMWeightSyncClient(root), source=Source()
     )
 
 
@@ -256,7 +257,7 @@ def train(said: argparse.Namespace) -> dict[str, Any]:
         spec = gym_trainers.GymSpec(
             gym, rows(TRAINED), environment="word_count", weights=f"{said.work}/weights"
         )
-        idle, log = Idle(), Path(said.log)
+        idle, log = Idle(engine), Path(said.log)
         log.parent.mkdir(parents=True, exist_ok=True)
         log.write_text("")
 
@@ -342,10 +343,7 @@ def sync_trainer(folder: str, spec: Any, said: argparse.Namespace, write: Any) -
 
 
 def async_trainer(folder: str, spec: Any, said: argparse.Namespace, write: Any) -> Any:
-    if DEVICE == "cpu":
-        import cpu_attention
-
-        cpu_attention.install()
+    torch_attention.install()
     from trl.experimental.async_grpo import AsyncGRPOConfig, AsyncGRPOTrainer
 
     names = ("reward", "reward_std", "entropy", "loss", "staleness", "perf/weight_sync_s", "step_time")
@@ -393,6 +391,7 @@ def main() -> None:
     parser.add_argument("--learning-rate", type=float, default=6e-5)
     parser.add_argument("--transfers", type=int, default=12)
     parser.add_argument("--engine-args", default="--gpu-memory-utilization 0.35")
+    parser.add_argument("--port", type=int, default=18090, help="of the server, which may run already")
     parser.add_argument("--work", default="/dev/shm/one_gpu")
     parser.add_argument("--log", default="one_gpu.jsonl")
     parser.add_argument("--server-log", default="vllm.log")

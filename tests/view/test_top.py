@@ -129,6 +129,17 @@ async def test_a_run_is_cancelled_only_after_a_yes() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("before", [(), ("slash",), ("2", "c")], ids=["table", "filter", "question"])
+async def test_control_c_ends_it(before: tuple[str, ...]) -> None:
+    system = System()
+    async with shown(system) as (app, pilot):
+        await pilot.press(*before, "ctrl+c")
+        await until(pilot, lambda: not app.is_running)
+    assert app.return_code == 0
+    assert system.told == []
+
+
+@pytest.mark.slow
 async def test_weights_are_paused_and_resumed() -> None:
     system = System()
     async with shown(system) as (app, pilot):
