@@ -213,7 +213,10 @@ class Top(App[None]):
         if self._table != "runs" or run is None or run.state not in GOING_ON:
             self.notify("choose an active run first: 2 shows them")
             return
-        left = f"{run.total - (run.done or 0):,} of its {counted(run.total, 'rollout')} not run yet"
+        done = run.done or 0
+        left = f"{run.total - done:,} of its {counted(run.total, 'rollout')} not run yet"
+        if not run.total:  # of a stream
+            left = f"{counted(done, 'rollout')} finished, and nothing says how many will follow"
         self._ask(
             f"Cancel run {run.run}? {left}.", lambda: self._system.cancel(run.run), f"cancelled {run.run}"
         )

@@ -76,7 +76,8 @@ def runs(runs: Sequence[RunView]) -> list[Row]:
                 run.state,
                 _count(run.done),
                 _count(run.failed),
-                f"{run.total:,}",
+                # Of a stream of rows nothing says how many it has.
+                _count(run.total or None),
                 _rate(run.rate_per_s),
                 "-" if run.left_s is None else formatting.span(run.left_s),
                 formatting.reward(run.mean_reward),

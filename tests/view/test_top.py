@@ -18,7 +18,7 @@ import msgspec
 import pytest
 from gym_runtime import Client
 from gym_runtime.cli import main
-from gym_runtime.client.status import Status
+from gym_runtime.client.status import RunProgress, Status
 from gym_runtime.errors import ModelRefused
 from gym_runtime.messages import calls
 from gym_runtime.messages.stored_records import RunInfo
@@ -45,13 +45,14 @@ class System:
             for number in range(workers)
             for kind, pool in (("agent", "loop"), ("model", "policy"), ("resource", "quiz"))
         ]
+        self.progress: dict[str, RunProgress] = {}
         self.runs = [
             RunInfo(run="20261122-a", total=100, environments=["quiz"], agents=["loop"]),
             RunInfo(run="20261121-b", total=10, state="finished", done=10),
         ]
 
     async def status(self) -> Status:
-        return Status(workers=self.workers, queues={}, runs=self.runs)
+        return Status(workers=self.workers, queues={}, runs=self.runs, progress=self.progress)
 
     async def cancel(self, run: str) -> None:
         self.told.append(f"cancel {run}")
@@ -126,6 +127,16 @@ async def test_a_run_is_cancelled_only_after_a_yes() -> None:
         assert system.told == ["cancel 20261122-a"]
         await pilot.press("down", "c")
         assert not isinstance(app.screen, Asked), "that one is over"
+
+
+@pytest.mark.slow
+async def test_a_run_of_a_stream_says_how_many_have_finished() -> None:
+    system = System()
+    system.runs = [RunInfo(run="20261120-c", total=0)]
+    system.progress = {"20261120-c": RunProgress(done=7)}
+    async with shown(system) as (app, pilot):
+        await pilot.press("2", "down", "c")
+        assert "Cancel run 20261120-c? 7 rollouts finished, and nothing says" in text(app)
 
 
 @pytest.mark.slow
