@@ -37,7 +37,11 @@ def test_urls(given: str, url: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "url", ["127.0.0.1:8000", "ftp://x/v1", "http://", "", "http://h:99999/v1", "http://[::1"]
+    "url",
+    [
+        *("127.0.0.1:8000", "ftp://x/v1", "http://", "", "http://h:99999/v1", "http://[::1"),
+        *("http://a..b/v1", f"http://{'a' * 64}.org/v1", "http://\u202e/v1"),
+    ],
 )
 def test_what_is_no_url(url: str) -> None:
     with pytest.raises(UsageError, match="is not a model URL"):

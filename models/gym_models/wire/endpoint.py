@@ -119,7 +119,8 @@ def base_url(text: str) -> tuple[str, str]:
     try:
         parts = urlsplit(text)
         host = parts.hostname if parts.port != 0 else None
-    except ValueError as error:  # a port beyond 65535, or half of an IPv6 address
+        (host or "").encode("idna")
+    except ValueError as error:  # a port beyond 65535, half of an IPv6 address, or what no host is called
         raise UsageError(problem) from error
     if parts.scheme not in ("http", "https") or not host:
         raise UsageError(problem)

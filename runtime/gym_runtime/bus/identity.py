@@ -92,7 +92,8 @@ def parse(url: str | Sequence[str]) -> Addresses:
 def _split(url: str) -> SplitResult:
     try:
         parts = urlsplit(url)
-        if parts.scheme in SCHEMES and parts.hostname and parts.port != 0:
+        # What no host can be called is a ValueError, too.
+        if parts.scheme in SCHEMES and (parts.hostname or "").encode("idna") and parts.port != 0:
             return parts
     except ValueError:
         pass

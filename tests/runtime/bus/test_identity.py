@@ -40,6 +40,12 @@ def test_a_broker_whose_url_says_who_we_are_is_told_nothing_else(url: str, told:
     assert found == (Path("/a/file") if told else None)
 
 
+@pytest.mark.parametrize("url", ["http://h", "nats://:4222", "nats://h:0", "a..b", "x" * 64, "\u202e"])
+def test_what_is_no_broker(url: str) -> None:
+    with pytest.raises(UsageError, match=r"expected nats://HOST:PORT or tls://HOST:PORT"):
+        parse(url)
+
+
 def test_without_variables_there_is_nothing() -> None:
     assert credentials_for(parse("nats://broker"), {}) is None
     assert credentials_for(parse("nats://broker"), {CREDENTIALS: ""}) is None
