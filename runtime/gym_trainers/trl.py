@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import fields
 from functools import partial
@@ -196,10 +196,15 @@ class GymSpec:
         made with ``use_vllm=False``.
 
         Raises:
-            UsageError: the trainer has its own engine.
+            UsageError: the trainer has its own engine, or too few rows for one batch.
         """
         if trainer.use_vllm:
             raise UsageError("the trainer has use_vllm=True: make it with use_vllm=False, then attach")
+        rows, batch = trainer.train_dataset, trainer.args.generation_batch_size // trainer.num_generations
+        # TRL leaves out batches that are not full, and would train no step without a word.
+        if isinstance(rows, Sized) and len(rows) < batch:
+            had = f"a batch takes {batch} rows, and the dataset has {len(rows)}"
+            raise UsageError(f"{had}: give more rows, or take smaller batches")
         # What TRL asks of its vLLM is `sync_weights` here: `rollout_func` takes the place of generation.
         trainer.vllm_generation = SimpleNamespace(sync_weights=partial(self.sync_weights, trainer))
         trainer._last_loaded_step = -1

@@ -15,6 +15,7 @@ from typing import Any
 
 import gym_runtime
 import pytest
+from gym_runtime import UsageError
 from gym_trainers.trl import GymSpec
 
 trl: Any = pytest.importorskip("trl", reason="needs pip install 'gym-runtime[trl]', in its own environment")
@@ -92,6 +93,12 @@ def test_three_steps(gym: Any, tmp_path: Path, attached: bool) -> None:
     saved = sorted(path.name for path in (tmp_path / "weights").iterdir())
     assert saved == ["0", "1"]
     assert (tmp_path / "weights" / "0" / "model.safetensors").stat().st_size < 200_000  # tied weights once
+
+
+def test_rows_that_fill_no_batch_are_refused(gym: Any, tmp_path: Path) -> None:
+    spec = GymSpec(gym, rows(4), environment=NAME)
+    with pytest.raises(UsageError, match="a batch takes 2 rows, and the dataset has 1: give more"):
+        spec.attach(trainer_of(spec, tmp_path))
 
 
 def test_an_adapter_is_merged_into_what_the_engines_load(gym: Any, tmp_path: Path) -> None:
