@@ -89,6 +89,28 @@ def test_rows_of_several_environments_may_stand_in_one_file(
     assert not {"_reverify_line", "_ng_failure", "_ng_failure_class"} & set(judged)
 
 
+def test_a_rollout_that_the_file_has_twice_counts_once(
+    rows: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    numbers = {"_ng_task_index": 0, "_ng_rollout_index": 0}
+    first, other = stored(4, "It is 4", 1.0) | numbers, stored(4, "It is 5", 0.0) | {"_ng_task_index": 1}
+    last = stored(6, "It is 6", 1.0) | {**numbers, "_ng_rollout_index": 1}
+    lines = [first, first, other, other, stored(4, "It is 7", 0.0) | numbers, last]
+    rows.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    arguments = ["reverify", "summed", "--rollouts", "stored.jsonl", "-o", "anew.jsonl"]
+    assert main.run(arguments) == 0
+    out, err = capsys.readouterr()
+    assert "judged 4 rows: 4 rewards equal" in out  # a row without its repeat's number is of no rollout
+    assert err == "stored.jsonl: 2 rows are of a rollout that has one; the first counts\n"
+    judged = Path("anew.jsonl").read_text()
+    assert len(judged.splitlines()) == 4
+    for done in range(4):  # as after an interruption
+        Path("anew.jsonl").write_text("".join(judged.splitlines(keepends=True)[:done]))
+        assert main.run([*arguments, "--resume"]) == 0
+        assert "judged 4 rows: 4 rewards equal" in capsys.readouterr().out
+        assert Path("anew.jsonl").read_text() == judged
+
+
 def test_another_reward_is_a_failure_if_one_says_so(capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ["reverify", "summed", "--rollouts", "stored.jsonl", "-o"]
     assert main.run([*arguments, "a.jsonl"]) == 0
