@@ -89,6 +89,12 @@ def test_rows_of_several_environments_may_stand_in_one_file(
     assert not {"_reverify_line", "_ng_failure", "_ng_failure_class"} & set(judged)
 
 
+def test_a_reward_that_is_a_boolean_is_a_number(rows: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows.write_text(json.dumps(stored(4, "It is 4", True)) + "\n")
+    assert main.run(["reverify", "summed", "--rollouts", "stored.jsonl", "-o", "anew.jsonl"]) == 0
+    assert "judged 1 row: 1 reward equal" in capsys.readouterr().out
+
+
 def test_a_rollout_that_the_file_has_twice_counts_once(
     rows: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
