@@ -168,6 +168,11 @@ def test_what_the_rows_lack_comes_from_their_inputs(rows: Path, capsys: pytest.C
     anew = [json.loads(line) for line in Path("anew.jsonl").read_text().splitlines()]
     assert [(row["expected"], row["reward"]) for row in anew] == [(4, 1.0), (5, 1.0), (6, 0.0)]
 
+    with Path("b.jsonl").open("a") as file:
+        file.write('{"expected": \n')
+    assert main.run([*arguments, "-o", "torn.jsonl"]) == 1
+    assert "b.jsonl: the last line is torn" in capsys.readouterr().err
+
     assert main.run([*arguments, "-o", "a.jsonl"]) == 2
     assert "a.jsonl would be read and written" in capsys.readouterr().err
     assert main.run([*arguments, "--inputs", "none.jsonl", "-o", "new.jsonl"]) == 2

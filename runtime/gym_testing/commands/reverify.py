@@ -32,7 +32,15 @@ from gym_runtime.environment import (
     with_settings,
 )
 from gym_runtime.errors import UNREADABLE, UsageError
-from gym_runtime.files import Appender, OutputFiles, StoredInputs, count_lines, failure_class, repair_tail
+from gym_runtime.files import (
+    TORN,
+    Appender,
+    OutputFiles,
+    StoredInputs,
+    count_lines,
+    failure_class,
+    repair_tail,
+)
 from gym_runtime.plurals import counted
 from gym_runtime.statistics import Total
 from msgspec import Raw
@@ -176,6 +184,8 @@ async def _reverify(
     async with AsyncExitStack() as live:
         stack = live.enter_context(ExitStack())
         inputs = stack.enter_context(StoredInputs(options.inputs)) if options.inputs else None
+        for path in inputs.torn if inputs else ():
+            terminal.note(f"{path}: {TORN}")
         models = await live.enter_async_context(asked_models(_models(options)))
         reverifier = Reverifier(
             environment, settings=parse_row_fields(options.row_fields), inputs=inputs, models=models
