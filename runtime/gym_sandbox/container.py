@@ -188,7 +188,7 @@ class Container:
                 raise SetupError("a sandbox without an image has no network; name an image")
             if (self._view.writable or self._view.layers) and bubblewrap.weak():
                 raise SetupError("folders that can be written need isolation by bubblewrap")
-            absent = self._directory.startswith("/") and not self._directory.startswith("/tmp")
+            absent = self._directory.startswith("/") and not f"{self._directory}/".startswith("/tmp/")
             if absent and not (self._view.writable or self._view.layers):
                 raise SetupError("without an image directory is the name of a new folder, such as 'work'")
             child = await process.started(process.Program(server, self.limits, self._view))

@@ -134,7 +134,8 @@ class _Own(msgspec.Struct, frozen=True, gc=False):
 
 
 class _Row(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    reward: float | None = None
+    # A foreign row's `true` is 1, as in the metrics of its run.
+    reward: float | bool | None = None
     task: int = msgspec.field(name="_ng_task_index", default=-1)
     rollout: int = msgspec.field(name="_ng_rollout_index", default=0)
     agent_ref: _Ref | None = None
@@ -172,10 +173,8 @@ def _entry(row: _Row, line: bytes, position: int) -> IndexEntry:
     response = row.response or _Response()
     usage = response.usage or _Usage()
     outcome, fault = _ending(row, own, response)
-    reward = row.reward
     # Failed and cancelled: a number there is not a verifier's.
-    if reward is None or outcome >= 2:
-        reward = math.nan
+    reward = math.nan if row.reward is None or outcome >= 2 else float(row.reward)
     return IndexEntry(
         task=_within(row.task if row.task >= 0 else position, _U32),
         rollout=_within(row.rollout, _U16),

@@ -121,7 +121,9 @@ async def test_losing_the_session_during_tools_at_once_makes_a_new_attempt() -> 
         await system.add_model(Engine(cooking(1, 2), answer("done")))
         await system.add_agent()
         await system.enqueue(
-            rollout_spec(b'{"responses_create_params": {}}', parallel_tools=True, replayable=False)
+            rollout_spec(
+                b'{"responses_create_params": {"input": "Cook."}}', parallel_tools=True, replayable=False
+            )
         )
         await ledger.until(1)
         await anyio.sleep(1)

@@ -314,6 +314,17 @@ def test_an_image_that_may_move_is_refused(chart: Path, image: str) -> None:
         rendered(chart, {"engine": {"enabled": True, "image": image}})
 
 
+@pytest.mark.parametrize(
+    ("part", "scaler"), [("agents", "keda"), ("agents", "hpa"), ("environments", "hpa"), ("model", "hpa")]
+)
+def test_a_range_without_a_number_is_refused(chart: Path, part: str, scaler: str) -> None:
+    given = {"enabled": True, "least": 9, "most": 8}
+    with pytest.raises(Exception, match=rf"{part}.{scaler}: least, 9, is greater than most, 8"):
+        rendered(chart, {part: {scaler: given}})
+    assert rendered(chart, {part: {scaler: {**given, "enabled": False}}})
+    assert rendered(chart, {part: {scaler: {**given, "most": 9}}})
+
+
 def test_a_sandbox_where_kubernetes_is_too_old_is_one_clear_line(chart: Path) -> None:
     workers = chart / "templates" / "workers.yaml"
     # Helm renders for its newest Kubernetes here, and takes no other one.

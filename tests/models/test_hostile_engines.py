@@ -15,8 +15,11 @@ import anyio
 import pytest
 from anyio.abc import SocketAttribute, SocketStream
 from gym_models.openai import Adapter
+from gym_models.wire.aiohttp_client import AiohttpClient
 from gym_models.wire.endpoint import at, base_url
+from gym_models.wire.http import Pool
 from gym_models.wire.quoted import Quoted, hide, secrets_of
+from gym_models.wire.reply import READING, Reading
 from gym_runtime.errors import DeadlineExceeded, GymError, ModelRefused, ModelUnavailable, UsageError
 from gym_runtime.workers.adapter import ModelSettings
 from models.model_calls import context, model_call, output
@@ -139,6 +142,71 @@ async def test_what_is_read_has_a_bound(speak: Speak) -> None:
     assert grown_mib < 250
     assert isinstance(error, ModelRefused)
     assert "more than 64 MiB" in error.message
+
+
+@table(
+    "speak",
+    [without_end(b" " * 2**18), whole(BOMB, content_encoding="gzip")],
+    ids=["no end", "gzip"],
+)
+async def test_what_all_calls_read_together_has_a_bound(
+    speak: Speak, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(READING, "_most_bytes", 2**26)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    async with engine(speak) as adapter, anyio.create_task_group() as tasks:
+
+        async def refused() -> None:
+            with pytest.raises(ModelRefused, match="more than 64 MiB"):
+                await adapter.respond(model_call(), context())
+
+        for _ in range(12):
+            tasks.start_soon(refused)
+    assert (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024 < 350
+
+
+@table("secure", [False, True])
+async def test_large_answers_wait_for_each_other_and_all_come(
+    secure: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(READING, "_most_bytes", 2**20)
+    if secure:  # the client of hosts
+
+        def made(pool: Pool) -> AiohttpClient:
+            return AiohttpClient(pool.endpoint.url, {}, reuse=True, proxied=False)
+
+        monkeypatch.setattr(Pool, "_made", made)
+    large = SOUND.rstrip()[:-1] + b',"more":"' + b"x" * 2**22 + b'"}'
+    answered = 0
+    async with engine(whole(large)) as adapter, anyio.create_task_group() as tasks:
+
+        async def call() -> None:
+            nonlocal answered
+            assert output(await adapter.respond(model_call(), context()))
+            answered += 1
+
+        for _ in range(8):
+            tasks.start_soon(call)
+    assert answered == 8
+
+
+def test_the_first_large_answer_never_waits() -> None:
+    reading, gone_on = Reading(2**20), list[str]()
+
+    def grows(name: str, size_bytes: int) -> bool:
+        return reading.waits(name, size_bytes, lambda: gone_on.append(name))
+
+    assert not grows("first", 2**20)
+    assert not grows("small", 1000)
+    assert grows("second", 2**19)
+    assert grows("third", 2**20)
+    assert not grows("first", 2**21)
+    reading.ended("first")
+    assert gone_on == ["second"]  # the first now; together they are still too large
+    reading.ended("second")
+    assert gone_on == ["second", "third"]
+    reading.ended("third")
+    assert not grows("fourth", 2**20)
 
 
 async def test_a_length_beyond_the_bound_is_not_waited_for() -> None:

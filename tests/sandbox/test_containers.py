@@ -236,8 +236,9 @@ async def test_an_image_that_cannot_be_had_is_a_failure(image: str | None) -> No
 
 
 async def test_a_folder_that_only_an_image_could_have_is_refused() -> None:
-    with pytest.raises(SetupError, match="without an image directory is the name of a new folder"):
-        await Container(directory="/work").start()
+    for directory in ("/work", "/tmpx"):
+        with pytest.raises(SetupError, match="without an image directory is the name of a new folder"):
+            await Container(directory=directory).start()
     async with Container(directory="/tmp/work", limits=SMALL) as box:
         assert (await box.run("pwd", timeout_s=60)).stdout == b"/tmp/work\n"
 

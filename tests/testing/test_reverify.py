@@ -89,6 +89,34 @@ def test_rows_of_several_environments_may_stand_in_one_file(
     assert not {"_reverify_line", "_ng_failure", "_ng_failure_class"} & set(judged)
 
 
+def test_a_reward_that_is_a_boolean_is_a_number(rows: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows.write_text(json.dumps(stored(4, "It is 4", True)) + "\n")
+    assert main.run(["reverify", "summed", "--rollouts", "stored.jsonl", "-o", "anew.jsonl"]) == 0
+    assert "judged 1 row: 1 reward equal" in capsys.readouterr().out
+
+
+def test_a_rollout_that_the_file_has_twice_counts_once(
+    rows: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    numbers = {"_ng_task_index": 0, "_ng_rollout_index": 0}
+    first, other = stored(4, "It is 4", 1.0) | numbers, stored(4, "It is 5", 0.0) | {"_ng_task_index": 1}
+    last = stored(6, "It is 6", 1.0) | {**numbers, "_ng_rollout_index": 1}
+    lines = [first, first, other, other, stored(4, "It is 7", 0.0) | numbers, last]
+    rows.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    arguments = ["reverify", "summed", "--rollouts", "stored.jsonl", "-o", "anew.jsonl"]
+    assert main.run(arguments) == 0
+    out, err = capsys.readouterr()
+    assert "judged 4 rows: 4 rewards equal" in out  # a row without its repeat's number is of no rollout
+    assert err == "stored.jsonl: 2 rows are of a rollout that has one; the first counts\n"
+    judged = Path("anew.jsonl").read_text()
+    assert len(judged.splitlines()) == 4
+    for done in range(4):  # as after an interruption
+        Path("anew.jsonl").write_text("".join(judged.splitlines(keepends=True)[:done]))
+        assert main.run([*arguments, "--resume"]) == 0
+        assert "judged 4 rows: 4 rewards equal" in capsys.readouterr().out
+        assert Path("anew.jsonl").read_text() == judged
+
+
 def test_another_reward_is_a_failure_if_one_says_so(capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ["reverify", "summed", "--rollouts", "stored.jsonl", "-o"]
     assert main.run([*arguments, "a.jsonl"]) == 0
@@ -139,6 +167,11 @@ def test_what_the_rows_lack_comes_from_their_inputs(rows: Path, capsys: pytest.C
     assert (json.loads(out)["equal"], json.loads(out)["different"]) == (2, 1)
     anew = [json.loads(line) for line in Path("anew.jsonl").read_text().splitlines()]
     assert [(row["expected"], row["reward"]) for row in anew] == [(4, 1.0), (5, 1.0), (6, 0.0)]
+
+    with Path("b.jsonl").open("a") as file:
+        file.write('{"expected": \n')
+    assert main.run([*arguments, "-o", "torn.jsonl"]) == 1
+    assert "b.jsonl: the last line is torn" in capsys.readouterr().err
 
     assert main.run([*arguments, "-o", "a.jsonl"]) == 2
     assert "a.jsonl would be read and written" in capsys.readouterr().err

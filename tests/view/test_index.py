@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from gym_runtime.files import sample_row
 from gym_view.index import (
     HEADER_BYTES,
     RECORD_BYTES,
@@ -24,6 +25,7 @@ from gym_view.index_entry import OUTCOMES, IndexEntry, pattern, read_entry
 from gym_view.indexing import complete_index, index_of, indexed
 from hypothesis import given
 from hypothesis import strategies as st
+from tables import table
 
 pytestmark = pytest.mark.slow
 
@@ -104,6 +106,12 @@ def test_a_row_of_nemo_gym() -> None:
     assert (OUTCOMES[entry.outcome], entry.fault) == ("truncated", "limit\x1f\x1fmax_output_tokens")
     judged = {**theirs, "_ng_failure_class": "judge_failed", "_ng_failure_judge_error": "no verdict in it"}
     assert read_entry(json.dumps(judged).encode(), 0).fault == "judge_failed\x1f\x1fno verdict in it"
+
+
+@table("reward", [True, False])
+def test_a_reward_that_is_a_boolean_is_a_number_as_in_metrics(reward: bool) -> None:
+    line = json.dumps({**ROW, "reward": reward}).encode()
+    assert read_entry(line, 0).reward == sample_row(line).reward == float(reward)
 
 
 def test_the_key_of_a_prompt_does_not_depend_on_its_layout() -> None:

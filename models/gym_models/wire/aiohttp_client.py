@@ -102,18 +102,21 @@ class AiohttpClient:
 async def _read(answer: aiohttp.ClientResponse) -> bytes:
     limit, failed = reply.limit_bytes(answer.status), answer.status >= 300
     length = answer.content_length
-    if length is not None and length <= limit:
-        return await answer.read()  # aiohttp reads no more than the announced length
-    if length is not None and not failed:
+    if length is not None and length > limit and not failed:
         raise reply.TooLarge
     body = bytearray()
-    async for piece in answer.content.iter_any():
-        body += piece
-        if len(body) > limit:
-            if failed:
-                break
-            raise reply.TooLarge
-    return bytes(body[:limit])
+    try:
+        async for piece in answer.content.iter_any():
+            body += piece
+            if len(body) > limit:
+                if failed:
+                    break
+                raise reply.TooLarge
+            await reply.READING.has_room(answer, len(body))
+    finally:
+        reply.READING.ended(answer)
+    del body[limit:]
+    return bytes(body)
 
 
 def _socket(address: tuple[Any, ...]) -> socket.socket:

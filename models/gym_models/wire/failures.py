@@ -96,7 +96,7 @@ def failure(answer: Answer, endpoint: Endpoint) -> ModelError:
         message = f"{endpoint.url} answered {answer.status}: it has moved to {place}; name that instead"
     if answer.status in (404, 405) and "model" not in said.lower():
         message += " (is that the base URL of its API? Most end in /v1)"
-    return ModelRefused(message, stage="model", any_call=answer.status in (401, 404, 405))
+    return ModelRefused(message, stage="model", any_call=answer.status in (401, 403, 404, 405))
 
 
 def _may_pass(status: int) -> bool:

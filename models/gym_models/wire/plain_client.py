@@ -25,6 +25,7 @@ from gym_models.wire.reply import (
     BROKE,
     NO_CONNECTION,
     NOT_HTTP,
+    READING,
     REFUSED,
     UNRESOLVED,
     NoAnswer,
@@ -273,6 +274,7 @@ class PlainConnection(asyncio.Protocol):
         finally:
             self._answer = None
             timer.cancel()
+            READING.ended(self)
             # An answer that overtook its request (413): the rest of the request would be the next one's.
             if not self.reusable or transport.get_write_buffer_size():
                 self.abort()
@@ -365,6 +367,12 @@ class PlainConnection(asyncio.Protocol):
                 raise TooLarge
             self.reusable = False  # of an error the beginning is enough
             self._finish()
+        elif self._transport is not None and READING.waits(self, self._bytes, self._go_on):
+            self._transport.pause_reading()
+
+    def _go_on(self) -> None:
+        if self._transport is not None and not self.closed:
+            self._transport.resume_reading()
 
     def on_message_complete(self) -> None:
         if self._status >= 200:
@@ -381,6 +389,8 @@ class PlainConnection(asyncio.Protocol):
 
     def _fail(self, error: BaseException) -> None:
         self.reusable = False
+        # The error's traceback refers to this connection, and so keeps the answer until a garbage collection.
+        self._body = []
         if self._answer is not None and not self._answer.done():
             self._answer.set_exception(error)
 

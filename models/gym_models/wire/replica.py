@@ -73,7 +73,7 @@ class Replica(Generic[E]):
         self.state.missed = 0
         self._answered_s = clock.monotonic()
         if self.state.failed:
-            self.state.failed = 0
+            self.state.failed, self.state.refused = 0, False
             self.rests.reset()
         return answer
 

@@ -19,7 +19,14 @@ import anyio
 import anyio.to_thread
 from gym_runtime import UsageError, clock
 from gym_runtime.adapters import CallContext, ModelSettings
-from gym_runtime.errors import DeadlineExceeded, ModelError, ModelLimited, ModelUnavailable, NotThereYet
+from gym_runtime.errors import (
+    DeadlineExceeded,
+    ModelError,
+    ModelLimited,
+    ModelRefused,
+    ModelUnavailable,
+    NotThereYet,
+)
 from gym_runtime.logs import logger
 from gym_runtime.plurals import counted
 
@@ -103,7 +110,7 @@ class Replicas(Generic[E]):
 
         Raises:
             DeadlineExceeded: no replica had room before the deadline.
-            ModelUnavailable: the replica froze, and another one is up.
+            ModelUnavailable: the replica froze, or refuses every call, and another one is up.
             GymError: what ``question`` raises. After a `ModelUnavailable` that isn't a rate limit, the
                 replica is down until a check succeeds.
         """
@@ -114,6 +121,10 @@ class Replicas(Generic[E]):
             return answer
         except ModelUnavailable as error:
             self._suspect(replica, error)
+            raise
+        except ModelRefused as error:
+            if error.any_call and self._passes_on(replica, error):
+                raise ModelUnavailable(f"{error.message}; another replica is asked", stage="model") from error
             raise
         finally:
             self._release(replica)
@@ -200,6 +211,20 @@ class Replicas(Generic[E]):
         if len(self._replicas) > 1:
             self._take_out(replica, error.message)
         replica.look.set()
+
+    def _passes_on(self, replica: Replica[E], error: ModelRefused) -> bool:
+        """Whether another replica may take the calls of one that refuses them all, and which so rests."""
+        state, now_s = replica.state, clock.monotonic()
+        known, state.refused = state.refused, True
+        # One that has refused all, too, is no way out: where the key is wrong everywhere, the call fails.
+        if all(one.leaving or one.refused or not one.up for one in self.states()):
+            return False
+        if not known:
+            logger().warning("a replica refuses all calls: others get them", reason=error.message)
+        state.failed += 1
+        if state.rests_until_s <= now_s:
+            state.rests_until_s = now_s + replica.rests.next_s()
+        return True
 
     # -- looks ----------------------------------------------------------------------------------------
 

@@ -13,7 +13,8 @@ takes over its share of the rollouts at once, and a replica that leaves gives up
     ============================  ==================================================
 
 A replica rests whose checks succeed and whose calls fail or hang, such as a proxy before an engine that is
-gone. It rests longer each time, until it answers a call.
+gone. So does one that refuses every call, as with a wrong key, while there is another that has not done so.
+It rests longer each time, until it answers a call.
 
 A replica that answers nothing at all, neither calls nor `MISSED_CHECKS` health checks in a row, is frozen: it
 gets no new calls, and its calls are cancelled as soon as another replica is up and answers. Until then they
@@ -51,6 +52,7 @@ class ReplicaState(msgspec.Struct, kw_only=True):
         limit: calls that this worker may have there; infinite until the replica shows a queue.
         missed: unanswered health checks in a row; an answered call resets it to 0.
         failed: failed calls in a row; an answered call resets it to 0.
+        refused: its last answered call was refused as any other would be.
         rests_until_s: it rests until this time of `gym_runtime.clock.monotonic`.
         load: its last metrics; None if it has none.
     """
@@ -62,6 +64,7 @@ class ReplicaState(msgspec.Struct, kw_only=True):
     limit: float = inf
     missed: int = 0
     failed: int = 0
+    refused: bool = False
     rests_until_s: float = 0.0
     load: Load | None = None
 

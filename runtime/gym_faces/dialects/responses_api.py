@@ -26,6 +26,7 @@ from gym_runtime.errors import UNREADABLE, TaskError
 from gym_runtime.messages import (
     HOSTED_TOOLS,
     OPTIONAL,
+    UNFINISHED,
     FunctionCall,
     IncompleteDetails,
     OtherItem,
@@ -70,7 +71,6 @@ _REFUSED = {
 }
 # A failed response has one of a few codes. ``invalid_prompt`` tells a client that a retry would not help.
 _CODES: dict[Kind, str] = {"invalid": "invalid_prompt", "rate_limit": "rate_limit_exceeded"}
-_UNFINISHED = ("failed", "cancelled", "in_progress", "queued")
 _JOINT = "__"
 _Names = Mapping[str, tuple[str, str]]
 
@@ -222,7 +222,7 @@ def read_answer(body: bytes) -> Raw:
     # The output has a default, so that an object of another kind decodes, too.
     if not response.output and b'"output"' not in body:
         raise ForeignAnswer("no 'output'")
-    if response.status in _UNFINISHED:
+    if response.status in UNFINISHED:
         raise FailedAnswer
     return Raw(body)
 
@@ -232,7 +232,7 @@ def _repaired(body: bytes) -> Raw:
         found = _decode_lenient(body)
     except UNREADABLE as error:
         raise ForeignAnswer(str(error)) from error
-    if found.status in _UNFINISHED:
+    if found.status in UNFINISHED:
         raise FailedAnswer
     repaired = Response(
         id=str(found.id or f"resp_{identity()}"),

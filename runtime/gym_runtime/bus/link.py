@@ -363,7 +363,9 @@ class Link:
         if kind == "publish" and subject == self._echo.lower():  # its refusal is an answer, too
             self.sending.echoed()
             return
-        if text != self._denied:  # once: what is denied may be asked again and again
+        unheard = subject in (self._echo.lower(), f"{self._answers}.*".lower())  # `dial` says so
+        # Once: what is denied may be asked again and again.
+        if text != self._denied and (self._is_up.is_set() or not unheard):
             self._denied = text
             log.warning("broker error", error=text)
         # nats-py hands over the text in small letters.

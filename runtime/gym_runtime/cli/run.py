@@ -126,7 +126,7 @@ class RunOptions:
             with prices, what they cost. Nothing is started or written.
         keep_going: Do not stop when the engine returns only errors.
         track: An experiment tracker, which gets aggregates and a few rollouts as examples every few seconds
-            and at the end. TensorBoard's files are put beside the output, as NAME_tensorboard; other trackers
+            and at the end. TensorBoard's files are put beside the output, in NAME_tensorboard; other trackers
             are configured by their own variables, such as WANDB_MODE and MLFLOW_TRACKING_URI.
         concurrency: Rollouts in flight, over all agent workers.
         workers: Processes of each kind.

@@ -193,7 +193,8 @@ class WholeRun:
         rollouts = recorded.files.rollouts
         about = About(
             run=recorded.run,
-            folder=rollouts.with_name(f"{rollouts.stem}_tensorboard"),
+            # A folder of its own for each run, or --overwrite would draw the old curves into the new ones.
+            folder=rollouts.with_name(f"{rollouts.stem}_tensorboard") / recorded.run,
             settings={key: value for key, value in recorded.manifest.settings.items() if value is not None},
         )
         before = metrics.summary() if metrics.rollouts else None

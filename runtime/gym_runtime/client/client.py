@@ -424,6 +424,8 @@ class Client:
         """
         if "repeats" in keywords:
             raise UsageError("a fork has times for repeats: fork(row, turn, times)")
+        if times < 1:
+            raise UsageError(f"times is {times}: a fork makes at least one rollout")
         made = forked(row, turn, change, on_difference=on_difference)
         asked = replace(_asked(settings, keywords, Client.fork), repeats=times)
         return self.rollouts([made], asked, environment=environment, output=output, resume=resume)

@@ -28,7 +28,7 @@ from gym_runtime.files.rows import Numbering, expand
 from gym_runtime.messages import calls
 from gym_runtime.messages.calls import decode_declaration
 from gym_runtime.messages.images import Content
-from gym_runtime.messages.responses import encode_item
+from gym_runtime.messages.responses import NULL, UNFINISHED, encode_item
 from gym_runtime.messages.rollout_settings import RolloutSettings
 from gym_runtime.messages.rollout_spec import RolloutSpec
 from gym_runtime.messages.stored_records import new_run_id
@@ -49,7 +49,14 @@ Said = str | bytes | Raw | Mapping[str, Any] | Sequence[Mapping[str, Any] | str]
 """What a model said: the text of a message; output items, where a string is a message; or a whole response of
 the Responses API, as a mapping or as JSON bytes."""
 
+
+class _Ending(msgspec.Struct, frozen=True):
+    status: str | None = None
+    error: Raw = NULL
+
+
 _encode = msgspec.json.Encoder().encode
+_decode_ending = msgspec.json.Decoder(_Ending).decode
 _decode_verdict = msgspec.json.Decoder(JudgedVerdict).decode
 
 
@@ -207,6 +214,12 @@ def _response(said: Said) -> Raw:
         if whole.lstrip()[:1] == b"{" and b'"output"' not in whole:
             what = "give a response of the Responses API, a list of its items, or a text"
             raise TaskError(f"the response has no 'output': {what}")
+        with suppress(*UNREADABLE):  # said by who reads the whole
+            ending = _decode_ending(whole)
+            failed = ending.status == "incomplete" and ending.error != NULL
+            if failed or ending.status in UNFINISHED:
+                why = " and an error" if failed else ""
+                raise TaskError(f"the response has the status '{ending.status}'{why}: ask the model again")
         return Raw(whole)
     try:
         return Raw(make_response(*said))

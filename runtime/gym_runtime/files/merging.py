@@ -28,7 +28,7 @@ from gym_runtime.files.keys import KeyCounts
 from gym_runtime.files.recorded_run import benchmark_scores
 from gym_runtime.files.results import OutputFiles
 from gym_runtime.files.run_metrics import Metrics
-from gym_runtime.files.sample import Sample, sample_row, samples_of
+from gym_runtime.files.sample import Sample, is_torn, sample_row, samples_of
 from gym_runtime.files.stored_images import images_of
 from gym_runtime.messages.names import NUMBERS, is_mark
 from gym_runtime.messages.transcripts import as_list, as_object, content_text
@@ -284,7 +284,7 @@ class StoredInputs:
                 try:
                     numbers = _decode_numbers(line)
                 except UNREADABLE as error:
-                    if not line.endswith(b"\n"):
+                    if is_torn(line, line_number, error, filter(bytes.strip, self._files[number])):
                         self.torn.append(path)
                         return
                     raise _no_row(f"{path}:{line_number}", error) from None

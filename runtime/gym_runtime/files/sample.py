@@ -217,6 +217,20 @@ def lines_of(path: Path) -> Iterator[tuple[int, bytes]]:
 TORN = "the last line is torn, or still being written; it does not count"
 
 
+def is_torn(line: bytes, number: int, error: Exception, rest: Iterator[object]) -> bool:
+    """Whether a line that cannot be read is what a killed process may leave at the end of a file.
+
+    Args:
+        number: the line's, from 1.
+        rest: the lines after it that are not blank, if any.
+    """
+    if not line.endswith(b"\n"):
+        return True
+    # An editor, or what was written next, may have ended it; a file of one such line is of another kind.
+    broken = not isinstance(error, msgspec.ValidationError)
+    return broken and number > 1 and next(rest, None) is None
+
+
 def samples_of(path: Path, torn: list[Path] | None = None) -> Iterator[tuple[Sample, bytes, int]]:
     """The samples of a file's rows, each with its line and the line's number; none if there is no file.
 
@@ -226,11 +240,12 @@ def samples_of(path: Path, torn: list[Path] | None = None) -> Iterator[tuple[Sam
     Raises:
         UsageError: a line is no rollout row; the message names the place.
     """
-    for number, line in lines_of(path):
+    lines = lines_of(path)
+    for number, line in lines:
         try:
             sample = sample_row(line)
         except UNREADABLE as error:
-            if not line.endswith(b"\n"):
+            if is_torn(line, number, error, lines):
                 if torn is not None:
                     torn.append(path)
                 return

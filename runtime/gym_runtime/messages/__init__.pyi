@@ -45,6 +45,7 @@ from .outcomes import Failed as Failed
 from .outcomes import RolloutRecord as RolloutRecord
 from .outcomes import read_record as read_record
 from .responses import NULL as NULL
+from .responses import UNFINISHED as UNFINISHED
 from .responses import CreateParams as CreateParams
 from .responses import FunctionCall as FunctionCall
 from .responses import FunctionCallOutput as FunctionCallOutput

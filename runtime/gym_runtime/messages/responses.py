@@ -224,6 +224,10 @@ class Usage(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
+UNFINISHED = ("failed", "cancelled", "in_progress", "queued")
+"""The statuses of a `Response` that holds no answer, or not yet all of it."""
+
+
 class IncompleteDetails(msgspec.Struct, frozen=True, kw_only=True):
     """Why an answer is incomplete: ``max_output_tokens`` (or the context limit) or ``content_filter``."""
 

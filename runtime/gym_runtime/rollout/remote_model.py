@@ -13,6 +13,7 @@ from hashlib import blake2b
 from typing import Any, NamedTuple
 
 import anyio
+import msgspec
 from msgspec import Raw
 from msgspec.structs import replace
 
@@ -22,6 +23,7 @@ from gym_runtime.errors import (
     ConversationUnknown,
     DeadlineExceeded,
     ModelUnavailable,
+    TaskError,
     UsageError,
     leaf,
 )
@@ -227,6 +229,8 @@ class RemoteModel:
         return await self._send(params, items, prefix=prefix, first=not self._answered, **kept)
 
     async def _send(self, params: Raw, items: Sequence[Raw], **fields: Any) -> Raw:
+        if not (items or self._calls or self._answered):
+            _check_asks(params)
         tokens = self._task.return_tokens
         call = calls.ModelCall(params=params, input=list(items), return_tokens=tokens, **fields)
         # Each try has a new key: aborting one must not abort the next.
@@ -249,6 +253,14 @@ class RemoteModel:
     def _extend(self, items: Sequence[Raw]) -> None:
         _hash(self._hash, items)
         self._items += items
+
+
+def _check_asks(params: Raw) -> None:
+    # Not when the row is read: an environment, or an agent, may begin the conversation.
+    asked = msgspec.json.decode(params, type=dict[str, Raw])
+    if all(asked.get(name, NULL) == NULL for name in ("instructions", "prompt", "previous_response_id")):
+        what = "the row has no input, and neither its environment nor its agent begins the conversation"
+        raise TaskError(f"{what}: there is nothing to answer", stage="agent")
 
 
 def _identity(params: Raw, items: Sequence[Raw] = (), before: blake2b | None = None) -> str:

@@ -11,16 +11,51 @@ import re
 from collections.abc import Callable
 from hashlib import blake2b
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from weakref import WeakValueDictionary
 
 import anyio
 import msgspec
 from anyio import to_thread
 from gym_runtime.errors import UNREADABLE, GymError
+from gym_runtime.files import KeyCounts
 from msgspec import Raw
 
 from gym_testing.checks.stored_row import ReverifiedRow
+
+
+class _Numbers(msgspec.Struct, frozen=True):
+    ref: dict[str, Any] | None = msgspec.field(name="agent_ref", default=None)
+    task_index: int = msgspec.field(name="_ng_task_index", default=-1)
+    rollout_index: int = msgspec.field(name="_ng_rollout_index", default=-1)
+
+
+_decode_numbers = msgspec.json.Decoder(_Numbers).decode
+
+
+class Rollouts:
+    """The rollouts whose rows a file has had so far. A row that lacks a number is of none."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, KeyCounts] = {}
+
+    def again(self, line: bytes) -> bool:
+        """Whether a row is of a rollout that had one: the first counts."""
+        try:
+            row = _decode_numbers(line)
+        except UNREADABLE:  # it is refused when its turn comes
+            return False
+        if row.task_index < 0 or row.rollout_index < 0:
+            return False
+        known = self._known.setdefault(str((row.ref or {}).get("name")), KeyCounts())
+        return known.increase(row.task_index, row.rollout_index) > 1
+
+
+def doubled_lines(path: Path) -> set[int]:
+    """The numbers of a file's lines whose rollouts have a row before."""
+    had = Rollouts()
+    with path.open("rb") as file:
+        return {number for number, line in enumerate(file, 1) if had.again(line)}
 
 
 class StoredLine(NamedTuple):
@@ -79,7 +114,7 @@ class StoredGroups:
 
     def _read(self) -> dict[bytes, list[StoredLine]]:
         found: dict[bytes, list[StoredLine]] = {}
-        offset = 0
+        offset, had = 0, Rollouts()
         with self._path.open("rb") as file:
             for number, line in enumerate(file, 1):
                 try:
@@ -87,8 +122,9 @@ class StoredGroups:
                 except UNREADABLE:
                     pass  # it is refused when its turn comes
                 else:
-                    place = StoredLine(number, offset, _decode(line).rollout_index)
-                    found.setdefault(key, []).append(place)
+                    if not had.again(line):
+                        place = StoredLine(number, offset, _decode(line).rollout_index)
+                        found.setdefault(key, []).append(place)
                 offset += len(line)
         return found
 

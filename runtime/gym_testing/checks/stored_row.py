@@ -86,7 +86,7 @@ class Stored(Named, kw_only=True):
     """The fields of a row that re-verification reads."""
 
     response: Raw
-    reward: float | None = None
+    reward: float | bool | None = None
     own: _Own = msgspec.field(default=_Own(), name="_gym")
 
 
@@ -122,6 +122,6 @@ class Read(NamedTuple):
             own |= {"roles": log.use, "role_answers": log.answers}
         if own:
             fields["_gym"] = {**_decode_fields(fields.get("_gym", b"{}")), **own}
-        previous = self.stored.reward
+        previous = None if self.stored.reward is None else float(self.stored.reward)
         fields["_previous_reward"] = previous
         return ReverifiedRow(row=Raw(_encode(fields)), reward=verdict.reward, previous_reward=previous)

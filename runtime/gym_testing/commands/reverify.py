@@ -32,12 +32,21 @@ from gym_runtime.environment import (
     with_settings,
 )
 from gym_runtime.errors import UNREADABLE, UsageError
-from gym_runtime.files import Appender, OutputFiles, StoredInputs, count_lines, failure_class, repair_tail
+from gym_runtime.files import (
+    TORN,
+    Appender,
+    OutputFiles,
+    StoredInputs,
+    count_lines,
+    failure_class,
+    repair_tail,
+)
 from gym_runtime.plurals import counted
 from gym_runtime.statistics import Total
 from msgspec import Raw
 from rich.progress import Progress
 
+from gym_testing.checks.judged_file import doubled_lines
 from gym_testing.checks.reverification import (
     FILE_LINE,
     RejectedRow,
@@ -165,10 +174,18 @@ async def _reverify(
 ) -> None:
     console = terminal.errors()
     rejected = _prepare(files, resume=options.resume)
-    done = _count_done(options.rollouts, files.rollouts, rejected, totals)
+    doubled = doubled_lines(options.rollouts)
+    if doubled:
+        rows = counted(len(doubled), "row is", "rows are")
+        terminal.note(f"{options.rollouts}: {rows} of a rollout that has one; the first counts")
+    totals.rejected += len(rejected)
+    skipped = rejected | doubled
+    done = _count_done(options.rollouts, files.rollouts, skipped, totals)
     async with AsyncExitStack() as live:
         stack = live.enter_context(ExitStack())
         inputs = stack.enter_context(StoredInputs(options.inputs)) if options.inputs else None
+        for path in inputs.torn if inputs else ():
+            terminal.note(f"{path}: {TORN}")
         models = await live.enter_async_context(asked_models(_models(options)))
         reverifier = Reverifier(
             environment, settings=parse_row_fields(options.row_fields), inputs=inputs, models=models
@@ -180,7 +197,7 @@ async def _reverify(
         )
         bar = progress.add_task("judging", total=count_lines(options.rollouts), completed=done)
         rows = reverifier.judge_file(
-            options.rollouts, concurrency=options.concurrency, done=done, skip=rejected
+            options.rollouts, concurrency=options.concurrency, done=done, skip=skipped
         )
         async with aclosing(rows):
             async for row in rows:
@@ -216,7 +233,8 @@ def _models(options: ReverifyOptions) -> dict[str, ModelSettings]:
 
 # -- resuming -----------------------------------------------------------------------------------------
 # Rows come out in the order of the file, and a failure is on its way to the disk before any later row. So the
-# rows of the output are the first ones of the file, without those that the failures name by their lines.
+# rows of the output are the first ones of the file, without those that the failures name by their lines, and
+# without those of a rollout that has a row already.
 
 
 class _Place(msgspec.Struct):
@@ -255,19 +273,18 @@ def _prepare(files: OutputFiles, *, resume: bool) -> set[int]:
         ) from None
 
 
-def _count_done(rollouts: Path, output: Path, rejected: set[int], totals: Totals) -> int:
-    """How many lines of the rollouts are done; what came of them is added to the totals.
+def _count_done(rollouts: Path, output: Path, skipped: set[int], totals: Totals) -> int:
+    """How many lines of the rollouts are done; the rewards of those that were judged enter the totals.
 
     Raises:
         UsageError: the output is not of these rollouts.
     """
-    totals.rejected += len(rejected)
     if not output.exists():
         return 0
     number = 0
     with rollouts.open("rb") as stored, output.open("rb") as judged:
         for number, line in enumerate(stored, 1):
-            if not line.strip() or number in rejected:
+            if not line.strip() or number in skipped:
                 continue
             new = judged.readline()
             if not new:

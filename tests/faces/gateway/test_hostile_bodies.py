@@ -14,7 +14,7 @@ import pytest
 from anyio.abc import SocketStream
 from faces.gateway.hostile_requests import ALL, RESPONSES, connection, head, message_of
 from faces.gateway.running_gateway import RunningGateway, standing
-from gym_faces.dialects.dialect import MAX_ITEMS, MAX_OBJECTS
+from gym_faces.dialects.dialect import MAX_ITEMS, MAX_KEYS, MAX_OBJECTS
 from gym_faces.gateway.admission import Admission
 from gym_testing.background import settled
 from gym_testing.small_system import answer
@@ -188,6 +188,27 @@ async def test_a_request_has_so_many_items_at_most(path: str, body: Any) -> None
             )
         large = {**body, field: [{"role": "user", "content": "x" * (2 * MIB)}]}
         assert (await stand.post(path, large))[0] == 200
+
+
+@table(("path", "body"), ALL)
+@table("key", [b'"k%d":', b'"k%d" \n :', b'"k%d\\\\":'], ids=["compact", "spaced", "a backslash"])
+@table("where", ["", "metadata", "tools"])
+async def test_a_request_has_so_many_keys_at_most(path: str, body: Any, key: bytes, where: str) -> None:
+    """To read millions would hold the event loop for seconds, also from a thread."""
+    many = b",".join(key % number + b"1" for number in range(MAX_KEYS + 1000))
+    many = b'"%b":{%b}' % (where.encode(), many) if where else many
+    async with standing(answer("x")) as stand:
+        status, said, _ = await stand.post(path, json.dumps(body).encode()[:-1] + b"," + many + b"}")
+        assert (status, message_of(said)) == (400, f"the body has more than {MAX_KEYS} keys")
+
+
+@table(("path", "body"), ALL)
+async def test_json_within_a_text_has_no_keys(path: str, body: Any) -> None:
+    field = "input" if "input" in body else "messages"
+    text = json.dumps(dict.fromkeys(map(str, range(MAX_KEYS + 10)), 1))
+    async with standing(answer("x")) as stand:
+        status, _, _ = await stand.post(path, {**body, field: [{"role": "user", "content": text}]})
+    assert status == 200
 
 
 @table(("path", "body"), ALL)

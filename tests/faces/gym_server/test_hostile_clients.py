@@ -17,6 +17,7 @@ from faces.gym_server.running_server import (
 )
 from gym_testing.background import settled
 from gym_testing.small_system import message
+from tables import table
 
 pytestmark = pytest.mark.anyio
 KEY = "the key of this server"
@@ -72,6 +73,40 @@ async def test_a_chat_completion_is_no_response_and_gets_no_reward() -> None:
     async with running_server() as here:
         found = await here.post("/verify", {**choice_row(), "response": completion})
         assert (found.status, "no 'output'" in found.body["detail"]) == (422, True)
+
+
+@table("status", ["failed", "cancelled", "in_progress", "queued", "incomplete"])
+async def test_a_failed_response_gets_no_reward(status: str) -> None:
+    error = {"code": "server_error", "message": "out of memory"}
+    failed = {**response(message("\\boxed{B}")), "status": status, "error": error}
+    async with running_server() as here:
+        found = await here.post("/verify", {**choice_row(), "response": failed})
+        assert (found.status, f"has the status '{status}'" in found.body["detail"]) == (422, True)
+        seeded = await here.post("/seed_session", counter_row())
+        asked = {**counter_row(), "response": failed}
+        found = await here.post("/verify", asked, seeded.cookies)
+        assert found.status == 422
+        # The session waits for another answer of the model.
+        asked["response"] = {**failed, "status": "completed", "error": None}
+        assert (await here.post("/verify", asked, seeded.cookies)).status == 200
+
+
+async def test_a_response_that_was_cut_short_is_judged() -> None:
+    details = {"status": "incomplete", "incomplete_details": {"reason": "max_output_tokens"}, "error": None}
+    cut = {**response(message("\\boxed{B}")), **details}
+    async with running_server() as here:
+        found = await here.post("/verify", {**choice_row(), "response": cut})
+        assert (found.status, found.body["reward"]) == (200, 1.0)
+
+
+@table("given", [{}, {"tools": []}, {"instructions": None}])
+async def test_a_row_without_input_is_the_clients_fault(given: dict[str, Any]) -> None:
+    async with running_server() as here:
+        found = await here.post("/run", choice_row(responses_create_params=given))
+        assert (found.status, not here.engine.calls.items) == (422, True)
+        assert "the row has no input" in found.body["detail"]
+        told = await here.post("/run", choice_row(responses_create_params={"instructions": "Say B."}))
+        assert told.status == 200
 
 
 async def test_arguments_that_are_not_utf_8_are_the_clients_fault_at_once() -> None:

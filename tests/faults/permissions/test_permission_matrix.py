@@ -294,7 +294,10 @@ async def test_who_lacks_the_reference_reads_no_large_payload_and_replaces_none(
 
 @pytest.mark.anyio
 @pytest.mark.parametrize("role", WORKERS)
-async def test_a_roles_answers_are_read_by_nobody_else(url: str, folder: Path, role: Role) -> None:
+async def test_a_roles_answers_are_read_by_nobody_else(
+    url: str, folder: Path, role: Role, capsys: pytest.CaptureFixture[str]
+) -> None:
     with pytest.raises(BrokerError, match=f"take those of the role '{role}', or give the --prefix"):
         async with nats.connect(url, role=role, credentials=folder / "client.seed"):
             pass
+    assert capsys.readouterr() == ("", ""), "the error is all that is said"

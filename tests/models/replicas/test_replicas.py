@@ -155,8 +155,32 @@ async def test_one_whose_calls_hang_rests(
         assert hangs.url in up(replicas)
 
 
+@pytest.mark.parametrize("fault", ["401", "404"])
+async def test_one_with_a_wrong_key_that_lists_its_models_rests(
+    stubs: Callable[..., StubEngine], fault: str
+) -> None:
+    wrong, sound = stubs("--fault", fault), stubs()
+    async with fleet(wrong.url, sound.url) as replicas:
+        rollout = homes(replicas, wrong.url)
+        with pytest.raises(ModelUnavailable, match=f"answered {fault}.*; another replica is asked"):
+            await ask(replicas, rollout)
+        assert output(await ask(replicas, rollout))
+        assert up(replicas) == {wrong.url, sound.url}
+
+
+async def test_a_key_that_is_wrong_everywhere_is_said_at_once(stubs: Callable[..., StubEngine]) -> None:
+    urls = [stubs("--fault", "401").url for _ in range(3)]
+    async with fleet(*urls) as replicas:
+        for _ in range(2):
+            with pytest.raises(ModelUnavailable, match="another replica"):
+                await ask(replicas)
+        for _ in range(5):
+            with pytest.raises(ModelRefused, match="OPENAI_API_KEY is empty"):
+                await ask(replicas)
+
+
 @pytest.mark.parametrize(
-    ("fault", "error"), [("429", ModelUnavailable), ("filter", ModelRefused), ("404", ModelRefused)]
+    ("fault", "error"), [("429", ModelUnavailable), ("filter", ModelRefused), ("404", ModelUnavailable)]
 )
 async def test_what_is_no_fault_of_a_replica_keeps_it(
     stubs: Callable[..., StubEngine], fault: str, error: type[Exception]

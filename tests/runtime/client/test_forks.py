@@ -316,6 +316,8 @@ async def test_what_cannot_be_forked_is_refused_in_one_line(system: SmallSystem)
             await system.client.check([row(_gym_fork=bad)], environment="till")
     with pytest.raises(UsageError, match=r"times for repeats: fork\(row, turn, times\)"):
         system.client.fork(stored.row, 1, 2, repeats=3)
+    with pytest.raises(UsageError, match="times is 0"):
+        system.client.fork(stored.row, 1, 0)
     # An agent that takes fewer turns than are shared has no reward on a state that it did not reach.
     await system.add_model(Engine(answer("never asked")), name="second")
     (record,) = await forks(system, stored, 2, max_turns=1)

@@ -106,7 +106,10 @@ def test_a_question_in_another_form_is_the_same(stored: dict[str, Any], tmp_path
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ('{"_ng_task_index": 0}\n{"x"\n', r"a.jsonl:2 is no row \(Input data was truncated"),
+        (
+            '{"_ng_task_index": 0}\n{"x"\n{"_ng_task_index": 1}\n',
+            r"a.jsonl:2 is no row \(Input data was truncated",
+        ),
         ("\n[]\n", r"a.jsonl:2 is no row \(Expected `object`"),
         ('{"x": 1}\n{"_ng_task_index": 0}\n', "a.jsonl:1 and .*a.jsonl:2 are different rows"),
         (

@@ -108,13 +108,14 @@ def test_what_cannot_be_merged_is_one_line(
     assert merge(a, b, "-o", tmp_path / "c.jsonl", "--overwrite") == 0
 
 
+@pytest.mark.parametrize("end", [b"", b"\n", b"\n\n"])
 def test_a_torn_last_line_is_left_out_and_told(
-    tmp_path: Path, record: Record, failure: Record, capsys: pytest.CaptureFixture[str]
+    end: bytes, tmp_path: Path, record: Record, failure: Record, capsys: pytest.CaptureFixture[str]
 ) -> None:
     a, b = write(tmp_path / "a.jsonl", record(0), failure(5)), write(tmp_path / "b.jsonl", record(1))
     torn = (a, OutputFiles.beside(a).failures, OutputFiles.beside(b).materialized_inputs)
     for path in torn:
-        path.write_bytes(path.read_bytes() + bytes(record(2).row)[:40])
+        path.write_bytes(path.read_bytes() + bytes(record(2).row)[:40] + end)
     assert merge(a, b, "-o", tmp_path / "c.jsonl") == 0
     told = capsys.readouterr().err
     for path in torn:
@@ -124,6 +125,12 @@ def test_a_torn_last_line_is_left_out_and_told(
     for path, rows in ((merged.failures, 1), (merged.materialized_inputs, 3)):
         assert len(path.read_bytes().splitlines()) == rows
     a.write_bytes(b"\n".join((b'{"torn": ', bytes(record(0).row), b"")))
+    assert merge(a, b, "-o", tmp_path / "d.jsonl") == 2
+    assert f"{a}:1 is no row (" in capsys.readouterr().err
+    a.write_bytes(bytes(record(0).row) + b'\n{"_ng_task_index": {}}\n')
+    assert merge(a, b, "-o", tmp_path / "d.jsonl") == 2
+    assert f"{a}:2 is no row (" in capsys.readouterr().err
+    a.write_bytes(b"no rows\n")
     assert merge(a, b, "-o", tmp_path / "d.jsonl") == 2
     assert f"{a}:1 is no row (" in capsys.readouterr().err
 

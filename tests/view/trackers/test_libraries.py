@@ -88,7 +88,13 @@ def test_a_run_is_in_the_tracker(name: str, tmp_path: Path) -> None:
     summary = json.loads(done.stdout)["summary"]
     numbers: dict[str, Any]
     if name == "tensorboard":
-        numbers = {tag: steps[max(steps)] for tag, steps in scalars(tmp_path / "quiz_tensorboard").items()}
+        (folder,) = (tmp_path / "quiz_tensorboard").iterdir()
+        numbers = {tag: steps[max(steps)] for tag, steps in scalars(folder).items()}
+        again = subprocess.run(
+            [*command, *options, "--overwrite"], cwd=tmp_path, env=environment, check=False
+        )
+        assert again.returncode == 0
+        assert len([*(tmp_path / "quiz_tensorboard").iterdir()]) == 2, "of each run by itself"
     elif name == "wandb":
         numbers = read(READ_WANDB, environment)
         (table,) = tmp_path.glob("wandb/offline-run-*/files/media/table/*.json")

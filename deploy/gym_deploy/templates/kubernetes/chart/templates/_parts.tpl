@@ -3,6 +3,13 @@ app.kubernetes.io/name: gym-runtime
 app.kubernetes.io/instance: {{ .Release.Name }}
 {{- end }}
 
+{{- /* Refuses a range of replicas without any number: part (its name), of (its least and most). */ -}}
+{{- define "gym.range" -}}
+{{- if gt (int .of.least) (int .of.most) }}
+{{- fail (printf "%s: least, %v, is greater than most, %v" .part .of.least .of.most) }}
+{{- end }}
+{{- end }}
+
 {{- /* The Secret with the key of a role: root, role. */ -}}
 {{- define "gym.secret" -}}
 {{ get .root.Values.secrets .role | default (printf "%s-%s" .root.Release.Name .role) }}
