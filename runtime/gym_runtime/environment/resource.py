@@ -29,6 +29,7 @@ from gym_runtime.environment.shapes import (
     Store,
     Task,
     VerifyFunction,
+    check_methods,
     compared,
     no_verdicts,
 )
@@ -116,30 +117,6 @@ def role_parameters(function: Callable[..., Any], roles: Sequence[Role], *given:
     return found
 
 
-def _check_methods(session: type[Session[Any]]) -> None:
-    """Refuse a method that the runtime cannot call, or whose code would not run when it is called.
-
-    Raises:
-        UsageError: it takes other arguments, or has a ``yield``; with its file and line.
-    """
-    kind = Episode if issubclass(session, Episode) else Session
-    for name, known in inspect.getmembers(kind, inspect.isfunction):
-        own = inspect.getattr_static(session, name)
-        if own is known or not inspect.isfunction(own):
-            continue
-        where = f"{place(own)}{session.__name__}.{name}"
-        signature = inspect.signature(own, follow_wrapped=False)
-        given = tuple(inspect.signature(known).parameters)
-        try:
-            signature.bind(*given)
-        except TypeError:
-            also = "; prepare the state in open" if name == "__init__" else ""
-            called = f"({', '.join(signature.parameters)}) is called with ({', '.join(given)})"
-            raise UsageError(f"{where}{called}{also}") from None
-        if inspect.isgeneratorfunction(own) or inspect.isasyncgenfunction(own):
-            raise UsageError(f"{where} has a yield, so a call of it would run nothing: return a value")
-
-
 CLOSE_LIMIT_S = 5.0
 """How long a session's `close` may take; then it is abandoned, with a warning."""
 
@@ -205,7 +182,7 @@ class Resource:
         self._review = review and (review, role_parameters(review, roles, "task", "reply", "verdict"))
         self._compare = compare and (compare, role_parameters(compare, roles, "candidates"))
         self._own = collect_tools(self.session_type)
-        _check_methods(self.session_type)
+        check_methods(self.session_type)
         self._packs = dict(packs or {})
         packed = ToolPacks(self._packs).tools
         for name in self._own.keys() & packed.keys():
