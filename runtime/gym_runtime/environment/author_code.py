@@ -180,6 +180,8 @@ def importing(kind: str, name: str, *, installed: bool) -> Generator[None]:
         where = f"{last.filename}:{last.lineno}"
         if isinstance(error, SyntaxError):
             what, where = error.msg, f"{error.filename}:{error.lineno}"
+        if isinstance(error, ImportError) and "relative import" in what:
+            what = f"{what}; a file is no package: import what is beside it by its name"
         raise UsageError(
             f"{kind} '{name}' cannot be imported: {type(error).__name__}: {what} ({where})"
         ) from error

@@ -24,6 +24,7 @@ import difflib
 import hashlib
 import importlib
 import importlib.util
+import inspect
 import os
 import re
 import tomllib
@@ -454,9 +455,18 @@ def load_class(kind: Kind, name: str) -> type[object]:
     if getattr(found, "_is_protocol", False):
         whose = f"{file} imports '{wanted}' and defines no class of this name"
         raise UsageError(f"{whose}; name its own class {wanted}")
-    if kind == "agents" and not callable(getattr(found, "run", None)):
+    if kind == "agents" and not _runs(getattr(found, "run", None)):
         raise UsageError(f"the class 'Agent' of {file} has no method: async def run(self, rollout)")
     return found
+
+
+def _runs(run: Any) -> bool:
+    """Whether this can be awaited as an agent's ``run(self, rollout)``."""
+    try:
+        inspect.signature(run, follow_wrapped=False).bind("self", "rollout")
+    except TypeError:  # also where it is no function
+        return False
+    return not inspect.isasyncgenfunction(run)
 
 
 def named(ref: str, environments: Iterable[LoadedEnvironment]) -> LoadedEnvironment | None:

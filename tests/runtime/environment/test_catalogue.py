@@ -73,6 +73,14 @@ def test_two_files_of_one_name_are_refused(workdir: Path) -> None:
     assert [one.name for one in twice] == ["twin", "twin", "mcqa"]
 
 
+def test_a_relative_import_of_a_file_says_how_it_is_written(workdir: Path) -> None:
+    (workdir / "relative.py").write_text(f"from .prompts import WORD\n{OWN}")
+    with pytest.raises(
+        UsageError, match=r"a file is no package: import what is beside it by its name \(.*:1\)$"
+    ):
+        catalogue.environment("relative.py")
+
+
 def test_two_folders_with_a_module_of_one_name_are_refused(
     workdir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -204,6 +212,13 @@ def test_a_module_without_the_class_that_it_is_for_is_refused(workdir: Path) -> 
     (workdir / "idle.py").write_text("class Agent: ...\n")
     with pytest.raises(UsageError, match=r"^the class 'Agent' of idle\.py has no method: async def run"):
         catalogue.load_class("agents", "idle")
+    # Else each rollout fails, and names a line of the runtime.
+    for name, run in (("more", "run(self, rollout, more): ..."), ("yields", "run(self, rollout): yield")):
+        (workdir / f"{name}.py").write_text(f"class Agent:\n    async def {run}\n")
+        with pytest.raises(
+            UsageError, match=rf"^the class 'Agent' of {name}\.py has no method: async def run"
+        ):
+            catalogue.load_class("agents", name)
     with pytest.raises(UsageError, match=r"^there is no file '\./never\.py'$"):
         catalogue.load_class("agents", "./never.py")
 
