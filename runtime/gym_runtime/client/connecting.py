@@ -93,6 +93,7 @@ def connect(
         async with AsyncExitStack() as stack:
             found, served_policy, started = urls, None, None
             if environments:
+                catalogue.forget_changed()
                 if not agents:
                     require_declared(tuple(served), environments)
                 # At a broker that others use, a worker of theirs may serve the role.
@@ -195,5 +196,7 @@ def _require_models(model: object, roles: object) -> None:
             raise UsageError(f"{name} is {given!r}; it must be 'PROVIDER/NAME' or ModelSettings(…)")
 
 
-def _several(names: str | Sequence[str]) -> Sequence[str]:
-    return (names,) if isinstance(names, str) else names
+def _several(names: str | Iterable[str] | None) -> Sequence[str]:
+    # What is no iterable, such as an `Environment`, is refused where it is looked up.
+    alone = isinstance(names, str) or not isinstance(cast("object", names), Iterable | None)
+    return (cast("str", names),) if alone else tuple(names or ())

@@ -5,12 +5,14 @@ The errors of `gym_sandbox` are translated into the runtime's here and nowhere e
 
 from __future__ import annotations
 
+import ast
 import importlib.util
 import inspect
+import os
 import sys
 import traceback
 from collections.abc import Awaitable, Callable, Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
@@ -178,19 +180,41 @@ def importing(kind: str, name: str, *, installed: bool) -> Generator[None]:
         where = f"{last.filename}:{last.lineno}"
         if isinstance(error, SyntaxError):
             what, where = error.msg, f"{error.filename}:{error.lineno}"
+        if isinstance(error, ImportError) and "relative import" in what:
+            what = f"{what}; a file is no package: import what is beside it by its name"
         raise UsageError(
             f"{kind} '{name}' cannot be imported: {type(error).__name__}: {what} ({where})"
         ) from error
+
+
+_FILE = "gym_runtime_file_"
+_imported: dict[str, tuple[int, int] | None] = {}
+"""The versions of files, by their paths, when they were imported."""
+
+
+def _version(file: str) -> tuple[int, int] | None:
+    with suppress(OSError):
+        about = os.stat(file)
+        return about.st_mtime_ns, about.st_size
+    return None
+
+
+def forget_changed_files() -> None:
+    """Forget files that have changed since `load_file` imported them: the next use imports them again."""
+    for name in [name for name in sys.modules if name.startswith(_FILE)]:
+        file = str(sys.modules[name].__file__)
+        if _version(file) != _imported.get(file):
+            del sys.modules[name]
 
 
 def load_file(path: Path) -> ModuleType:
     """The module of a file, imported once. Modules beside it can be imported, too.
 
     Raises:
-        UsageError: it is not a Python module.
+        UsageError: it is not a Python module, or would import another folder's module in place of its own.
         Exception: whatever it raises while it is imported.
     """
-    key = f"gym_runtime_file_{path.stem}"
+    key = f"{_FILE}{path.stem}"
     loaded = sys.modules.get(key)
     if loaded is not None and loaded.__file__ == str(path):
         return loaded
@@ -199,11 +223,34 @@ def load_file(path: Path) -> ModuleType:
         raise UsageError(f"{path} is not a Python module")
     module = importlib.util.module_from_spec(spec)
     sys.modules[key] = module
+    _imported[str(path)] = _version(str(path))
     if str(path.parent) not in sys.path:  # it may import modules beside it
         sys.path.append(str(path.parent))
     try:
+        _check_imports(path)
         spec.loader.exec_module(module)
     except BaseException:
         del sys.modules[key]
         raise
     return module
+
+
+def _check_imports(path: Path) -> None:
+    """Refuse a file whose import of a module beside it would find another folder's.
+
+    A process has one module of a name. Of two folders with a ``prompts.py`` each, an environment of the one
+    would silently judge with the other's prompts.
+    """
+    nodes = list(ast.walk(ast.parse(path.read_bytes(), str(path))))
+    named = [alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names]
+    named += [node.module or "" for node in nodes if isinstance(node, ast.ImportFrom) and not node.level]
+    for name in sorted({one.partition(".")[0] for one in named} - {path.stem}):
+        beside = path.with_name(f"{name}.py"), path.parent / name / "__init__.py"
+        own = next((one for one in beside if one.is_file()), None)
+        found = find_spec(name) if own else None
+        other = Path((found and found.origin) or "")
+        # What is installed, or of the standard library, is what the name means everywhere.
+        installed = name in sys.stdlib_module_names or {"site-packages", "dist-packages"} & {*other.parts}
+        if own and other.is_file() and not installed and not own.samefile(other):
+            what = f"{path} imports '{name}', which is {other} in this process, and not {own}"
+            raise UsageError(f"{what}: rename one of the two, or run each folder's files alone")

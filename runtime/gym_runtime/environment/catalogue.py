@@ -24,6 +24,7 @@ import difflib
 import hashlib
 import importlib
 import importlib.util
+import inspect
 import os
 import re
 import tomllib
@@ -33,11 +34,11 @@ from importlib.machinery import all_suffixes
 from pathlib import Path
 from shlex import quote
 from types import ModuleType
-from typing import Any, Literal, get_args
+from typing import Any, Literal, cast, get_args
 
 import msgspec
 
-from gym_runtime.environment.author_code import importing, load_file
+from gym_runtime.environment.author_code import forget_changed_files, importing, load_file
 from gym_runtime.environment.environment import Environment, LoadedEnvironment, with_settings
 from gym_runtime.environment.tools import ToolPack
 from gym_runtime.errors import UsageError
@@ -106,12 +107,25 @@ def load(kind: Kind, name: str) -> ModuleType:
     return _load_known(kind, found)
 
 
+def forget_changed() -> None:
+    """Have this process import the user's files again, at their next use, if they have changed since.
+
+    For a caller that starts workers, which import what the files are now: a notebook's process lives through
+    many versions of an environment.
+    """
+    forget_changed_files()
+    _served_as.cache_clear()
+
+
 def known_name(kind: Kind, name: str) -> str:
     """The name under which data may name what the user has named: that of a file is its stem.
 
     Raises:
-        UsageError: the file's stem cannot be a name, or a guest's address is malformed.
+        UsageError: it is no name, the file's stem cannot be one, or a guest's address is malformed.
     """
+    if not isinstance(cast("object", name), str):
+        what = f"{kind} are given by name or by a file's path, and not as {type(name).__name__}"
+        raise UsageError(f"{what}: workers are other processes, which import the file")
     if kind == "environments" and _guest_module(name):
         return _guest(name).name
     if not is_known(kind, name) and (path := _file(name)):
@@ -441,9 +455,18 @@ def load_class(kind: Kind, name: str) -> type[object]:
     if getattr(found, "_is_protocol", False):
         whose = f"{file} imports '{wanted}' and defines no class of this name"
         raise UsageError(f"{whose}; name its own class {wanted}")
-    if kind == "agents" and not callable(getattr(found, "run", None)):
+    if kind == "agents" and not _runs(getattr(found, "run", None)):
         raise UsageError(f"the class 'Agent' of {file} has no method: async def run(self, rollout)")
     return found
+
+
+def _runs(run: Any) -> bool:
+    """Whether this can be awaited as an agent's ``run(self, rollout)``."""
+    try:
+        inspect.signature(run, follow_wrapped=False).bind("self", "rollout")
+    except TypeError:  # also where it is no function
+        return False
+    return not inspect.isasyncgenfunction(run)
 
 
 def named(ref: str, environments: Iterable[LoadedEnvironment]) -> LoadedEnvironment | None:

@@ -29,6 +29,7 @@ from gym_runtime.environment.shapes import (
     Store,
     Task,
     VerifyFunction,
+    check_methods,
     compared,
     no_verdicts,
 )
@@ -89,20 +90,27 @@ def _session_task(session: type[Session[Any]]) -> type[Task]:
     raise UsageError(f"{place(session)}{name} does not name its task: {wanted}")
 
 
-def role_parameters(function: Callable[..., Any], roles: Sequence[Role], *, given: int) -> list[Role]:
+def role_parameters(function: Callable[..., Any], roles: Sequence[Role], *given: str) -> list[Role]:
     """The roles that a function asks: its parameters after those that the runtime gives it.
 
     Raises:
-        UsageError: a parameter does not name a role; with the function's file and line.
+        UsageError: it has too few parameters, or one does not name a role; with the function's file and line.
     """
     known = {role.name: role for role in roles}
     found: list[Role] = []
-    for name in list(inspect.signature(function).parameters)[given:]:
+    where = f"{place(function)}{getattr(function, '__name__', 'verify')}"
+    signature = inspect.signature(function)
+    try:
+        signature.bind_partial(*given)
+    except TypeError:
+        taken = ", ".join(signature.parameters)
+        raise UsageError(f"{where}({taken}) is called with ({', '.join(given)}), then its roles") from None
+    for name in list(signature.parameters)[len(given) :]:
         if name not in known:
             there = f"; there are: {', '.join(known)}" if known else ""
-            asks = f"{place(function)}{getattr(function, '__name__', 'verify')} asks a model '{name}'"
             raise UsageError(
-                f"{asks}, which is no role of the environment{there}: Environment(roles=('{name}',), …). "
+                f"{where} asks a model '{name}', which is no role of the environment{there}: "
+                f"Environment(roles=('{name}',), …). "
                 "An isolated verification asks none; its review does"
             )
         found.append(known[name])
@@ -163,21 +171,18 @@ class Resource:
         packs: Mapping[str, type[ToolPack]] | None = None,
     ) -> None:
         self.stateless = not isinstance(shape, type)
+        self.task_type = task_type(shape)
         self.roles = tuple(roles)
         if isinstance(shape, type):
             self.session_type: type[Session[Any]] = shape
         else:
-            self.session_type = _stateless(shape, role_parameters(shape, () if isolated else roles, given=2))
-        self._review = review and (review, role_parameters(review, roles, given=3))
-        self._compare = compare and (compare, role_parameters(compare, roles, given=1))
-        self.task_type = task_type(shape)
-        try:
-            inspect.signature(self.session_type).bind(None)
-        except TypeError as error:
-            init = self.session_type.__init__
-            what = f"{self.session_type.__name__}.__init__ must take the task alone ({error})"
-            raise UsageError(f"{place(init)}{what}; prepare the state in open") from None
+            self.session_type = _stateless(
+                shape, role_parameters(shape, () if isolated else roles, "task", "reply")
+            )
+        self._review = review and (review, role_parameters(review, roles, "task", "reply", "verdict"))
+        self._compare = compare and (compare, role_parameters(compare, roles, "candidates"))
         self._own = collect_tools(self.session_type)
+        check_methods(self.session_type)
         self._packs = dict(packs or {})
         packed = ToolPacks(self._packs).tools
         for name in self._own.keys() & packed.keys():

@@ -12,6 +12,7 @@ verdicts. `gym_runtime.environment.resource` runs any of these.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, ClassVar, Generic, Protocol, TypeVar, cast
 
@@ -19,9 +20,9 @@ import msgspec
 from msgspec import Raw
 
 from gym_runtime.environment.roles import Models
-from gym_runtime.environment.tools import ToolPacks
+from gym_runtime.environment.tools import ToolPacks, place
 from gym_runtime.environment.verdict import Pending, Reply, Verdict, finite
-from gym_runtime.errors import NOT_JSON, UNREADABLE, GymError, ResourceError
+from gym_runtime.errors import NOT_JSON, UNREADABLE, GymError, ResourceError, UsageError
 from gym_runtime.messages.calls import ComparedVerdict
 from gym_runtime.messages.images import Image
 from gym_runtime.messages.responses import CreateParams
@@ -218,6 +219,30 @@ class Episode(Session[T]):
 
     async def verify(self, reply: Reply) -> Verdict | Pending:
         return Verdict(self.total_reward, fields=self.last_info)
+
+
+def check_methods(session: type[Session[Any]]) -> None:
+    """Refuse a method that the runtime cannot call, or whose code would not run when it is called.
+
+    Raises:
+        UsageError: it takes other arguments, or has a ``yield``; with its file and line.
+    """
+    kind = Episode if issubclass(session, Episode) else Session
+    for name, known in inspect.getmembers(kind, inspect.isfunction):
+        own = inspect.getattr_static(session, name)
+        if own is known or not inspect.isfunction(own):
+            continue
+        where = f"{place(own)}{session.__name__}.{name}"
+        signature = inspect.signature(own, follow_wrapped=False)
+        given = tuple(inspect.signature(known).parameters)
+        try:
+            signature.bind(*given)
+        except TypeError:
+            also = "; prepare the state in open" if name == "__init__" else ""
+            called = f"({', '.join(signature.parameters)}) is called with ({', '.join(given)})"
+            raise UsageError(f"{where}{called}{also}") from None
+        if inspect.isgeneratorfunction(own) or inspect.isasyncgenfunction(own):
+            raise UsageError(f"{where} has a yield, so a call of it would run nothing: return a value")
 
 
 VerifyFunction = Callable[..., Awaitable[Verdict | Pending] | Verdict | Pending]

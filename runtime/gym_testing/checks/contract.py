@@ -22,6 +22,7 @@ from gym_runtime.environment import (
     Resource,
     Scripted,
     ScriptedAnswers,
+    agent_problems,
     as_features,
     catalogue,
     example_call,
@@ -267,10 +268,8 @@ async def _fits(subject: Subject, example: Example) -> list[str]:
 
 
 async def _names_exist(subject: Subject) -> list[str]:
-    agents, roles = catalogue.names("agents"), [role.name for role in subject.resource.roles]
-    wanted = sorted(subject.environment.definition.agent_names)
-    lacking = [name for name in wanted if not catalogue.exists("agents", name)]
-    said = [f"there is no agent '{name}'{catalogue.suggest(name, agents, 'agents')}" for name in lacking]
+    said = agent_problems(subject.environment.definition)
+    roles = [role.name for role in subject.resource.roles]
     strange = [(one, name) for one in subject.examples for name in one.roles if name not in roles]
     what = "'gold' answers in the role '{}'{}"
     return said + subject.placed((one, what.format(n, catalogue.unknown(n, roles))) for one, n in strange)

@@ -55,6 +55,28 @@ def test_rollouts_and_groups_in_the_order_of_the_rows(gym: SyncClient) -> None:
     assert [record.numbers["n"] for record in ordered] == list(range(20))
 
 
+GUESSES = """
+from gym_runtime import Environment, Episode, Reply, Step, Task
+
+class Guess(Episode[Task]):
+    async def step(self, reply: Reply) -> Step:
+        return Step(observation="Again.", reward=REWARD)
+
+environment = Environment(resource=Guess, max_turns=TURNS, repeats=TURNS, description="Guesses.")
+"""
+
+
+def test_a_process_uses_an_edited_environment_whole_when_it_connects_again(tmp_path: Path) -> None:
+    # The workers' part, which judges, and the client's part, such as `max_turns`, must be of one version.
+    file = tmp_path / "guesses.py"
+    rows = [{"responses_create_params": {"input": "Guess."}}]
+    for turns, reward in ((2, 1.0), (3, 0.25)):
+        file.write_text(GUESSES.replace("TURNS", str(turns)).replace("REWARD", str(reward)))
+        with gym_runtime.connect_sync(model="scripted/echo", environments=[str(file)]) as own:
+            made = list(own.rollouts(rows, environment=str(file)))
+        assert [(one.turns, one.reward) for one in made] == [(turns, turns * reward)] * turns
+
+
 def test_leaving_the_loop_cancels_what_is_left(gym: SyncClient) -> None:
     for _ in gym.rollouts([row(n) for n in range(300)], environment=NAME):
         break

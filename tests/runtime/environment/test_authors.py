@@ -73,6 +73,64 @@ def test_a_task_without_its_type_is_one_line_with_its_place(shape: Any, message:
     assert "\n" not in str(caught.value)
 
 
+def takes_the_task(task: GoalTask) -> Verdict:
+    return Verdict(1.0)
+
+
+class OpensATask(Session[GoalTask]):
+    async def open(self, task: GoalTask) -> None: ...  # type: ignore[override]
+
+
+class StepsAnAction(Episode[GoalTask]):
+    async def step(self) -> Step:  # type: ignore[override]
+        return Step()
+
+
+class OpensByYield(Session[GoalTask]):
+    async def open(self):  # type: ignore[no-untyped-def, override]
+        self.opened = True
+        yield
+
+
+class ClosesByYield(Session[GoalTask]):
+    def close(self):  # type: ignore[no-untyped-def, override]
+        yield
+
+
+class TakesMore(Session[GoalTask]):
+    """A parameter with a default, a decorator's other parameters and a static method can all be called."""
+
+    async def verify(self, reply: Reply, strict: bool = False) -> Verdict:
+        return Verdict(1.0)
+
+    @functools.wraps(takes_the_task)
+    async def open(self) -> None: ...
+
+    @staticmethod
+    async def close() -> None: ...
+
+
+@table(
+    ("shape", "message"),
+    [
+        (takes_the_task, "takes_the_task(task) is called with (task, reply), then its roles"),
+        (OpensATask, "OpensATask.open(self, task) is called with (self)"),
+        (StepsAnAction, "StepsAnAction.step(self) is called with (self, reply)"),
+        (OpensByYield, "OpensByYield.open has a yield, so a call of it would run nothing"),
+        (ClosesByYield, "ClosesByYield.close has a yield, so a call of it would run nothing"),
+    ],
+)
+def test_a_method_that_cannot_be_called_is_refused_before_the_first_rollout(shape: Any, message: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        Resource(shape)
+    assert f"{__file__}:" in str(caught.value)
+    assert message in str(caught.value)
+
+
+def test_a_method_may_have_other_parameters_than_the_runtimes() -> None:
+    Resource(TakesMore)
+
+
 def test_a_plain_task_may_be_named() -> None:
     assert Resource(judge_as(None)).task_type is Task
     assert Resource(Desk).task_type is Task

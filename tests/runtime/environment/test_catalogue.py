@@ -73,6 +73,59 @@ def test_two_files_of_one_name_are_refused(workdir: Path) -> None:
     assert [one.name for one in twice] == ["twin", "twin", "mcqa"]
 
 
+def test_a_relative_import_of_a_file_says_how_it_is_written(workdir: Path) -> None:
+    (workdir / "relative.py").write_text(f"from .prompts import WORD\n{OWN}")
+    with pytest.raises(
+        UsageError, match=r"a file is no package: import what is beside it by its name \(.*:1\)$"
+    ):
+        catalogue.environment("relative.py")
+
+
+def test_two_folders_with_a_module_of_one_name_are_refused(
+    workdir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Else the second would judge with the first one's prompts.
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    for folder in ("left", "right"):
+        (workdir / folder).mkdir()
+        (workdir / folder / "own_prompts.py").write_text(f"WORD = '{folder}'\n")
+        (workdir / folder / "json.py").write_text("")  # the standard library's is meant
+        text = "import json\nfrom own_prompts import WORD\n"
+        (workdir / folder / f"of_{folder}.py").write_text(f"{text}{OWN}")
+    (workdir / "right" / "of_itself.py").write_text(OWN)
+    catalogue.environment("left/of_left.py")
+    catalogue.environment("right/of_itself.py")
+    wrong = f"right/of_right.py imports 'own_prompts', which is {workdir}/left/own_prompts.py in this process"
+    with pytest.raises(UsageError, match=re.escape(wrong)):
+        catalogue.environment("right/of_right.py")
+    del sys.modules["own_prompts"]
+
+
+def test_a_file_that_has_changed_is_imported_again_when_it_is_asked_for(workdir: Path) -> None:
+    file = workdir / "edited.py"
+    file.write_text(OWN)
+    served = workdir / "served.toml"
+    served.write_text('environment = "edited.py"')
+    first = catalogue.environment("edited.py")
+    catalogue.forget_changed()
+    assert catalogue.environment("edited.py") is first
+    file.write_text(OWN.replace("Always right.", "Always right, once more."))
+    assert catalogue.environment("edited.py") is first  # a run may be in progress
+    catalogue.forget_changed()
+    for name in ("edited.py", "served.toml"):
+        assert catalogue.environment(name).definition.description == "Always right, once more."
+    file.unlink()
+    catalogue.forget_changed()
+    with pytest.raises(UsageError, match="edited"):
+        catalogue.environment("edited.py")
+
+
+def test_an_environment_is_not_given_as_an_object(workdir: Path) -> None:
+    for given in (catalogue.environment("mcqa").definition, Path("own.py"), ["mcqa"], None):
+        with pytest.raises(UsageError, match=f"by a file's path, and not as {type(given).__name__}: workers"):
+            catalogue.environments([given])  # type: ignore[list-item]
+
+
 OTHERS = """
 from gym_runtime.environment import catalogue
 from gym_runtime.errors import UsageError
@@ -159,6 +212,13 @@ def test_a_module_without_the_class_that_it_is_for_is_refused(workdir: Path) -> 
     (workdir / "idle.py").write_text("class Agent: ...\n")
     with pytest.raises(UsageError, match=r"^the class 'Agent' of idle\.py has no method: async def run"):
         catalogue.load_class("agents", "idle")
+    # Else each rollout fails, and names a line of the runtime.
+    for name, run in (("more", "run(self, rollout, more): ..."), ("yields", "run(self, rollout): yield")):
+        (workdir / f"{name}.py").write_text(f"class Agent:\n    async def {run}\n")
+        with pytest.raises(
+            UsageError, match=rf"^the class 'Agent' of {name}\.py has no method: async def run"
+        ):
+            catalogue.load_class("agents", name)
     with pytest.raises(UsageError, match=r"^there is no file '\./never\.py'$"):
         catalogue.load_class("agents", "./never.py")
 

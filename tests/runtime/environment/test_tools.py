@@ -159,7 +159,7 @@ def made_of_nothing() -> type[Session[Task]]:
     [
         (in_place_of_open, "the tool 'open' would replace Session.open, which is not for the model; name it"),
         (in_place_of_the_store, "the tool 'store' would replace Session.store, which is not for the model"),
-        (made_of_nothing, "Shop.__init__ must take the task alone (too many positional arguments); prepare"),
+        (made_of_nothing, "Shop.__init__(self) is called with (self, task); prepare the state in open"),
         (as_static, "Shop.buy is a staticmethod; a tool must be a method, which has self"),
         (as_property, "Shop.buy is a property; a tool must be a method"),
         (marked_class_method, "@tool marks a method, which has self, and not <classmethod"),

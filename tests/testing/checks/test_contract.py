@@ -88,6 +88,7 @@ LOOK = {
 
 NAMES = "its agents, and the roles of its golds, are there"
 AGENT = VERIFY.replace("Environment(", 'Environment(agent="tool_lop", ')
+OPTION = VERIFY.replace("Environment(", 'Environment(agent="tool_loop", agent_options={"nugde": "Go on."}, ')
 GOLDS = [{**row, "gold": {"turns": row["goal"], "roles": {"judge": ["YES"]}}} for row in rows()]
 
 
@@ -130,6 +131,7 @@ async def test_a_sound_environment_of_each_shape_passes(
         ),
         ("the module explains itself", "more than 150", VERIFY + "\n" * 150, rows()),
         (NAMES, "no agent 'tool_lop'; did you mean 'tool_loop'?", AGENT, rows()),
+        (NAMES, "agent 'tool_loop' has no option 'nugde'; did you mean 'nudge'?", OPTION, rows()),
         (NAMES, "own.jsonl:1: 'gold' answers in the role 'judge'; there are: none", VERIFY, GOLDS),
         ("there are at least five example rows", "4 example rows instead of 5", VERIFY, rows(4)),
         (
