@@ -80,17 +80,17 @@ class Server:
 class Servers:
     """Those that are known."""
 
-    def __init__(self, urls: Iterable[str], default_port: int = 4222) -> None:
+    def __init__(self, urls: Iterable[str]) -> None:
         self._known: list[Server] = []
         self.current: Server | None = None
-        self.add(urls, default_port)
+        self.add(urls)
 
-    def add(self, urls: Iterable[str], default_port: int = 4222) -> None:
+    def add(self, urls: Iterable[str]) -> None:
         """Those of these that are not known yet."""
         known = {(server.host, server.port) for server in self._known}
         for url in urls:
             parts = urlsplit(url)
-            host, port = parts.hostname or "", parts.port or default_port
+            host, port = parts.hostname or "", parts.port or 4222
             if (host, port) not in known:
                 self._known.append(Server(host, port, parts.scheme == "tls", host))
 

@@ -227,9 +227,7 @@ class Bus(Protocol):
         """
         ...
 
-    async def open_queue(
-        self, pattern: str, *, consumer: str, ack_wait_s: float = TASK_ACK_WAIT_S, most: int | None = None
-    ) -> None:
+    async def open_queue(self, pattern: str, *, consumer: str, most: int | None = None) -> None:
         """Make the durable consumer that `pull` uses, or adapt it, so that its `depth` is known before a
         worker exists.
 

@@ -209,10 +209,8 @@ class NatsBus:
     ) -> int | None:
         return await self._store(subject, payload, expect=expect, once=once)
 
-    async def open_queue(
-        self, pattern: str, *, consumer: str, ack_wait_s: float = TASK_ACK_WAIT_S, most: int | None = None
-    ) -> None:
-        await open_queue(self._streams, pattern, consumer, ack_wait_s, most)
+    async def open_queue(self, pattern: str, *, consumer: str, most: int | None = None) -> None:
+        await open_queue(self._streams, pattern, consumer, TASK_ACK_WAIT_S, most)
 
     async def close_queue(self, pattern: str, *, consumer: str) -> None:
         await open_queue(self._streams, pattern, consumer, TASK_ACK_WAIT_S, 0, closed=True)

@@ -119,11 +119,14 @@ class StreamSetup:
 
     Args:
         replicas: how often each stream is kept; by default three times in a cluster.
+
+    Attributes:
+        missing: why streams that are missing could not be created; empty if none are known to be missing.
     """
 
     def __init__(self, link: Link, names: Names, replicas: int | None) -> None:
         self._link, self._names, self._replicas = link, names, replicas
-        self._missing = ""
+        self.missing = ""
         self._restoring = anyio.Lock()
         self._exist, self._again_s = False, 0.0
 
@@ -223,11 +226,11 @@ class StreamSetup:
                 self._exist = False
                 if isinstance(error, BrokerError) and not error.silent:
                     pause_s = REFUSED_AGAIN_S
-                if not quiet and str(error) != self._missing:
-                    self._missing = str(error)
+                if not quiet and str(error) != self.missing:
+                    self.missing = str(error)
                     log.warning("streams not created", error=str(error))
             else:
-                self._missing = ""
+                self.missing = ""
             self._again_s = time.monotonic() + pause_s
             return self._exist
 
@@ -322,7 +325,7 @@ class Streams:
             # Nothing hurries with a delete; a run must not end for it while its broker gets space.
             passes = passes or (verb.startswith("STREAM.PURGE") and _is_full(said))
             if not passes or time.monotonic() > give_up_s:
-                raise _refusal(failed, said)
+                raise _refusal(failed, (lacking and self.setup.missing) or said)
             if not lacking or not await self.setup.restored():
                 await backoff.wait()
 

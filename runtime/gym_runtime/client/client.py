@@ -132,8 +132,10 @@ class Client:
         self._lifetime: Lifetime | None = None
 
     async def __aenter__(self) -> Self:
-        self._entered = self._join()
-        await self._entered.__aenter__()
+        entered = self._join()
+        await entered.__aenter__()
+        # Only now: where it is refused, the client is open, and stays so.
+        self._entered = entered
         return self
 
     async def __aexit__(

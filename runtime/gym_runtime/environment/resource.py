@@ -325,11 +325,6 @@ class Resource:
             return NOT_FOUND
         return answer if isinstance(answer, str) else parts_of(answer)
 
-    @property
-    def compares(self) -> bool:
-        """Whether rollouts of a group may get their rewards together."""
-        return self._compare is not None
-
     async def verify(self, session: Session[Any], response: Raw | bytes | Reply) -> Verdict | Pending:
         """The verdict on a finished rollout, or the features that the comparison of its group needs.
 

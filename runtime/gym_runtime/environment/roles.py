@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from hashlib import blake2b
 from typing import Annotated, Any, Protocol
@@ -206,9 +206,6 @@ class Models:
                 "one that is optional may not be given: models.get(…)"
             )
         return found
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._models)
 
     def get(self, role: str) -> Model | None:
         """The model in a role; None for an optional one that was not given."""

@@ -303,7 +303,7 @@ def as_features(features: Any) -> msgspec.Raw:
     """
     try:
         return msgspec.Raw(encoded(features))
-    except (TypeError, ValueError, OverflowError, RecursionError) as error:
+    except NOT_JSON as error:
         raise ResourceError(f"the features of Pending are not JSON: {error}", stage="verify") from error
 
 
@@ -323,8 +323,6 @@ def compared(verdict: object, rollout_index: int) -> ComparedVerdict:
         fields = {name: Raw(msgspec.json.encode(value)) for name, value in verdict.fields.items()}
     except ResourceError as error:
         raise ResourceError(error.message, stage="compare") from error
-    except (TypeError, ValueError, OverflowError, RecursionError) as error:
-        raise no_verdicts(f"fields that are not JSON: {error}") from error
     return ComparedVerdict(
         rollout_index=rollout_index, reward=verdict.reward, components=verdict.components, fields=fields
     )

@@ -46,17 +46,17 @@ class Verdict(msgspec.Struct, frozen=True, omit_defaults=True):
         """This verdict with plain numbers: those of numpy are taken, too.
 
         Raises:
-            ResourceError: a reward or a component is not a finite number, or the fields are not JSON.
+            ResourceError: a reward or a component is not a finite number, or a name or a field is not JSON.
         """
         for name in ("components", "fields", "rewards"):
             if not isinstance(value := getattr(self, name), dict):
                 what = f"the verifier returned {name} = {value!r}; it must be a dict"
                 raise ResourceError(what, stage="verify")
-        fields = self.fields
+        fields, names = self.fields, dict.fromkeys((*self.components, *self.rewards))
         try:
-            msgspec.json.encode(fields)
+            msgspec.json.encode((fields, names))
         except NOT_JSON:
-            fields = _as_json(fields)
+            fields, names = _as_json(fields), _as_json(names)
         return Verdict(
             finite("reward", self.reward),
             {name: finite(name, value) for name, value in self.components.items()},

@@ -22,7 +22,7 @@ import msgspec
 
 from gym_runtime import clock
 from gym_runtime.bus.interface import Bus, Stop
-from gym_runtime.errors import GymError, NoWorker
+from gym_runtime.errors import UNREADABLE, GymError, NoWorker
 from gym_runtime.logs import logger
 from gym_runtime.messages.names import token
 from gym_runtime.timing import IN_FLIGHT_FIRST_S
@@ -146,7 +146,7 @@ class LostAnswers:
             )
 
     async def _unknown(self, worker: str, keys: list[str]) -> set[str] | None:
-        """The keys that a worker does not know; None if it did not answer."""
+        """The keys that a worker does not know; None if it gave no answer that can be read."""
         deadline_s = clock.monotonic() + IN_FLIGHT_ANSWER_S
         try:
             subject = f"holds.{token(worker, 'worker')}"
@@ -155,7 +155,7 @@ class LostAnswers:
         except NoWorker:
             # The worker is gone, or is reconnecting; then it answers at the next look.
             return set(keys)
-        except GymError:
+        except (GymError, *UNREADABLE):
             return None
 
 

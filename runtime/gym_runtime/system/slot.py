@@ -71,9 +71,7 @@ class Deaths:
             self._at_s.popleft()
         count = len(self._at_s)
         if count > MAX_RESTARTS:
-            raise UsageError(
-                f"{what}, for the {count}th time within {RESTART_WINDOW_S:.0f} s; see its log above"
-            )
+            raise UsageError(f"{what}, {count} times within {RESTART_WINDOW_S:.0f} s; see its log above")
         return count
 
 

@@ -16,7 +16,6 @@ from msgspec import Raw
 from gym_runtime.environment.roles import Role, RoleLog
 from gym_runtime.environment.shapes import as_features
 from gym_runtime.environment.verdict import Pending, Verdict
-from gym_runtime.errors import ResourceError
 from gym_runtime.rollout.role_calls import RoleCalls
 from gym_runtime.rpc.retry_budget import RetryBudget
 
@@ -69,14 +68,11 @@ class RoleLedger:
         """A verdict as an answer, with the answers of models in roles.
 
         Raises:
-            ResourceError: the verdict's fields are not JSON.
+            ResourceError: the features of a `Pending` are not JSON.
         """
         if isinstance(verdict, Pending):
             return Raw(_encode(self.log.pending(as_features(verdict.features))))
-        try:
-            return Raw(_encode(verdict if self._asking is None else self.log.judged(verdict)))
-        except (TypeError, ValueError, OverflowError, RecursionError) as error:
-            raise ResourceError(f"the verdict's fields are not JSON: {error}", stage="verify") from error
+        return Raw(_encode(verdict if self._asking is None else self.log.judged(verdict)))
 
 
 async def ask_role(role: Role, params: Raw, items: Sequence[Raw]) -> Raw:

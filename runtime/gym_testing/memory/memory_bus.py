@@ -356,11 +356,11 @@ class MemoryBus:
         payload, headers = self._checked(subject, payload), _as_sent(headers)
         await self._stored(subject, lambda: self._broker.queue.add(subject, payload, headers, once=once))
 
-    async def open_queue(
-        self, pattern: str, *, consumer: str, ack_wait_s: float = TASK_ACK_WAIT_S, most: int | None = None
-    ) -> None:
+    async def open_queue(self, pattern: str, *, consumer: str, most: int | None = None) -> None:
         _starts_with(pattern, "task", pattern=True)
-        await self._stored("task", lambda: self._broker.queue.consumer(consumer, pattern, ack_wait_s, most))
+        await self._stored(
+            "task", lambda: self._broker.queue.consumer(consumer, pattern, TASK_ACK_WAIT_S, most)
+        )
 
     async def close_queue(self, pattern: str, *, consumer: str) -> None:
         _starts_with(pattern, "task", pattern=True)

@@ -13,6 +13,7 @@ from gym_runtime.cli.options import BROKER, BrokerOptions, ModelOptions, Rollout
 from gym_runtime.cli.run import RunOptions
 from gym_runtime.errors import UsageError
 from gym_runtime.messages.rollout_settings import Sampling
+from runtime.cli.in_process import ran
 from tables import table
 
 FILE = """
@@ -148,3 +149,19 @@ def test_an_empty_name_of_a_model_is_not_the_default_one(
         f"gym-runtime: invalid value for {option}: it is empty; give PROVIDER/NAME, or leave the option out\n"
     )
     assert main.run(["run", "mcqa", "--dry-run"]) == 0
+
+
+@pytest.mark.parametrize(
+    ("command", "message"),
+    [
+        ("drain", "name what to drain: a worker, a kind such as agent, a pool or a host"),
+        ("set 20260101-000000-abcdef", "gym-runtime set 20260101-000000-abcdef concurrency=100"),
+        ("fork any.jsonl:0@1 --input rows.jsonl", "leave --input out"),
+        ("fork any.jsonl", "'any.jsonl' names no turn: give FILE:TASK@TURN"),
+        ("run mcqa --retry-failed", "--resume --retry-failed"),
+    ],
+)
+def test_what_a_command_lacks_is_one_line(command: str, message: str, tmp_path: Path) -> None:
+    status, out, err = ran(tmp_path, *command.split())
+    assert (status, out, err.count("\n")) == (2, "", 1)
+    assert message in err

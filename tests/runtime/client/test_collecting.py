@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from contextlib import aclosing
 from typing import Any
 
@@ -16,6 +17,7 @@ from gym_runtime.client.runs import ABANDONED_S
 from gym_runtime.environment import catalogue
 from gym_runtime.errors import BrokerError, TaskError, UsageError
 from gym_runtime.messages.outcomes import Cancelled, Completed, RolloutRecord, encode_record
+from gym_runtime.system.private_broker import Broker
 from gym_testing.background import Mailbox, background, settled
 from gym_testing.small_system import (
     Hang,
@@ -286,6 +288,18 @@ async def test_connect_starts_a_system_whose_errors_come_as_they_are() -> None:
 
     with pytest.raises(TaskError, match="row 1"):
         await work()
+
+
+@REAL
+async def test_opening_a_client_twice_is_refused_and_leaves_it_open(broker: Broker) -> None:
+    async with connect(broker.url) as gym:
+        for again in (gym.__aenter__, gym.open):
+            with pytest.raises(UsageError, match="the client is open already"):
+                await again()
+            gc.collect()  # what was open before must not be garbage
+            assert await gym.workers() == []
+    async with gym:
+        assert await gym.workers() == []
 
 
 @REAL

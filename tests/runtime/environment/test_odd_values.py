@@ -64,6 +64,8 @@ async def test_fields_of_numpy_and_with_broken_texts_are_json() -> None:
     ("value", "message"),
     [
         (Verdict(1.0, fields={"a": 1, "b": object()}), "the verdict's field 'b' is not JSON: .* type object"),
+        (Verdict(1.0, components={(1, 2): 0.5}), r"the verdict's field \(1, 2\) is not JSON"),  # type: ignore[arg-type]
+        (Verdict(1.0, rewards={None: 0.5}), "the verdict's field None is not JSON"),  # type: ignore[arg-type]
         (Verdict(1.0, fields=None), "the verifier returned fields = None; it must be a dict"),  # type: ignore[arg-type]
         (Verdict(1.0, components=None), "the verifier returned components = None"),  # type: ignore[arg-type]
         (Verdict(np.bool_(True)), "it must be a finite number"),  # type: ignore[arg-type]

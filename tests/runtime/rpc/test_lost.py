@@ -7,10 +7,11 @@ import random
 import anyio
 import pytest
 from gym_runtime import clock
+from gym_runtime.bus.interface import Incoming
 from gym_runtime.messages.outcomes import Completed, Failed
-from gym_runtime.rpc.lost import IN_FLIGHT_LOOK_S, IN_FLIGHT_MISSES
+from gym_runtime.rpc.lost import IN_FLIGHT_LOOK_S, IN_FLIGHT_MISSES, InFlightRequest, LostAnswers
 from gym_runtime.timing import IN_FLIGHT_FIRST_S
-from gym_testing.memory import Fate, Passing
+from gym_testing.memory import Fate, MemoryBroker, Passing
 from gym_testing.small_system import Hang, answer
 from runtime.client.running_client import CALL, running_client
 
@@ -66,3 +67,19 @@ async def test_a_worker_of_whom_nothing_is_heard_is_waited_for_up_to_the_deadlin
     assert record.reward is None
     assert isinstance(record.outcome, Failed)
     assert "s for model 'policy' (worker model-1)" in record.outcome.fault.message
+
+
+async def test_what_a_worker_holds_is_unknown_where_its_answer_cannot_be_read() -> None:
+    broker = MemoryBroker()
+    async with broker.connect("agent") as bus, broker.connect("one") as worker:
+        request = InFlightRequest("model", "policy", "one", "key")
+
+        def receive(incoming: Incoming) -> None:
+            tasks.start_soon(worker.publish, incoming.reply, b"{")
+
+        async with worker.serve("holds.one", receive), anyio.create_task_group() as tasks:
+            lost = LostAnswers(bus, [request])
+            await anyio.sleep(SOON_S)
+            for _ in range(IN_FLIGHT_MISSES + 1):
+                await lost.look()
+        assert not request.lost

@@ -176,6 +176,18 @@ async def test_a_broker_that_stays_away_is_reported(broker: Broker, monkeypatch:
             await bus.enqueue("task.a.b", b"")
 
 
+@pytest.mark.asyncio
+async def test_a_reader_says_why_its_stream_cannot_be_created(
+    start_server: StartServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gym_runtime.bus.streams.PATIENCE_S", 0.3)
+    user = 'jetstream: {max_streams: 2}, users: [{user: "gym", password: "s"}]'
+    url, _ = start_server(f'jetstream {{ store_dir: "{tmp_path / "js"}" }}\naccounts {{ A {{ {user} }} }}')
+    async with connect(url.replace("//", "//gym:s@"), role="agent") as bus:
+        with pytest.raises(BrokerError, match=r"refuses the consumer .*: maximum number of streams reached"):
+            await anext(aiter(bus.records("journal.*")))
+
+
 @pytest.mark.slow
 @pytest.mark.asyncio
 async def test_records_come_once_and_in_order_through_a_restart(broker: Broker) -> None:

@@ -10,7 +10,7 @@ import anyio
 import pytest
 from gym_runtime.client import make_pools
 from gym_runtime.errors import UsageError
-from gym_runtime.system.slot import MAX_FALSE_STARTS
+from gym_runtime.system.slot import MAX_FALSE_STARTS, MAX_RESTARTS, Deaths
 from gym_runtime.system.spec import Event, PoolSpec, SystemSpec
 from gym_runtime.system.system import running
 from gym_runtime.workers.adapter import ModelSettings
@@ -42,6 +42,13 @@ async def test_a_worker_that_never_gets_ready_is_given_up_soon(tmp_path: Path) -
         async with running(SystemSpec(pools=pools), said.append):
             pass
     assert [event.event for event in said].count("restarted") == MAX_FALSE_STARTS - 1
+
+
+def test_a_process_that_dies_again_and_again_is_given_up() -> None:
+    deaths = Deaths()
+    assert [deaths.count("it died") for _ in range(MAX_RESTARTS)] == [*range(1, MAX_RESTARTS + 1)]
+    with pytest.raises(UsageError, match=r"^it died, 21 times within 60 s; see its log above$"):
+        deaths.count("it died")
 
 
 @pytest.mark.parametrize(
