@@ -70,4 +70,5 @@ def test_a_loop_that_gets_no_processor_is_not_blocked(step: str, uvloop: bool, t
 def test_a_loop_is_watched_again_after_its_process_was_stopped(tmp_path: Path) -> None:
     stopped = "subprocess.Popen(['sh', '-c', f'sleep 1; kill -CONT {os.getpid()}']); os.kill(os.getpid(), 19)"
     step = f"await anyio.sleep(0.3); {stopped}; time.sleep(0.7); await anyio.sleep(0.3); work(0.7)"
-    assert {"main", "work"} <= set(said(tmp_path, step, uvloop=True, before="import subprocess", times=2))
+    times = round(2 * busy())  # as above: not each step is seen
+    assert {"main", "work"} <= set(said(tmp_path, step, uvloop=True, before="import subprocess", times=times))
