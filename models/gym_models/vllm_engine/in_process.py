@@ -182,16 +182,21 @@ async def _start(name: str, engine_args: str, stack: AsyncExitStack) -> tuple[Ap
     os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")
     os.environ.setdefault("VLLM_WORKER_MULTIPROC_METHOD", "spawn")  # this process has threads and sockets
     try:
+        # The parser of the arguments is taken from the command: 0.32 and 0.33 define it in different modules.
+        command = import_module("vllm.entrypoints.cli.serve")
         launchers = import_module("vllm.entrypoints.launchers.app")
         entry = import_module("vllm.entrypoints.launchers.api_server.entry")
         states = import_module("vllm.entrypoints.launchers.api_server.app_state")
     except ImportError as error:
-        raise UsageError(f"an engine in the worker needs vLLM 0.32 or newer ({error})") from error
-    args = _arguments(name, engine_args)
+        raise UsageError(
+            f"an engine in the worker works with vLLM 0.32 and 0.33 ({error}): install one of these, or "
+            "start this vLLM as a server and name it: --model-url http://HOST:8000/v1"
+        ) from error
+    args = _arguments(command, name, engine_args)
     stack.enter_context(hold_devices(args.tensor_parallel_size * args.pipeline_parallel_size))
     try:
         engine = await stack.enter_async_context(entry.build_async_engine_client(args))
-    except (OSError, ValueError, RuntimeError) as error:
+    except (LookupError, OSError, ValueError, RuntimeError) as error:
         raise UsageError(f"vLLM does not start with '{name}': {error}") from error
     stack.enter_context(killed_with_us(descendants()))
     tasks = await engine.get_supported_tasks()
@@ -200,10 +205,8 @@ async def _start(name: str, engine_args: str, stack: AsyncExitStack) -> tuple[Ap
     return app, engine
 
 
-def _arguments(name: str, engine_args: str) -> Any:
-    """The engine arguments that ``vllm serve`` parses from these."""
-    cli = import_module("vllm.entrypoints.launchers.cli_args")
-    parsers = import_module("vllm.utils.argparse_utils")
+def _arguments(command: Any, name: str, engine_args: str) -> Any:
+    """The engine arguments that ``vllm serve``, whose module ``command`` is, parses from these."""
     # vLLM's own default are log-probabilities before the temperature, which no trainer computes.
     ours = ["--enable-scale-out", "--logprobs-mode", "processed_logprobs"]
     if import_module("vllm.platforms").current_platform.is_cpu():
@@ -212,11 +215,26 @@ def _arguments(name: str, engine_args: str) -> Any:
     errors = io.StringIO()
     try:
         with redirect_stderr(errors):
-            args = cli.make_arg_parser(parsers.FlexibleArgumentParser()).parse_args(said)
-        cli.validate_parsed_serve_args(args)
+            args = command.make_arg_parser(command.FlexibleArgumentParser()).parse_args(said)
+        command.validate_parsed_serve_args(args)
+        _check_parsers(args)
     except SystemExit as error:  # argparse's way to say that an argument is wrong
         reason = errors.getvalue().strip().rpartition("\n")[2]
         raise UsageError(f"vLLM does not take the arguments '{engine_args}': {reason}") from error
-    except (TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError) as error:
         raise UsageError(f"vLLM does not take the arguments '{engine_args}': {error}") from error
     return args
+
+
+def _check_parsers(args: Any) -> None:
+    """Load the parsers of plug-ins, and look that vLLM has those that are named before the model is loaded.
+
+    Raises:
+        KeyError: it has not.
+    """
+    if args.tool_parser_plugin:
+        import_module("vllm.tool_parsers").ToolParserManager.import_tool_parser(args.tool_parser_plugin)
+    if args.reasoning_parser_plugin:
+        reasoning = import_module("vllm.reasoning").ReasoningParserManager
+        reasoning.import_reasoning_parser(args.reasoning_parser_plugin)
+    import_module("vllm.entrypoints.launchers.launcher").validate_api_server_args(args)

