@@ -45,9 +45,9 @@ def test_rewards_are_computed_anew(name: str, capsys: pytest.CaptureFixture[str]
 @pytest.mark.parametrize("content", ["", "\n \n"])
 def test_a_file_without_rows_is_refused(content: str, capsys: pytest.CaptureFixture[str]) -> None:
     Path("none.jsonl").write_text(content)
-    assert main.run(["reverify", "summed", "--rollouts", "none.jsonl", "-o", "anew.jsonl"]) == 2
+    assert main.run(["reverify", "summed", "--rollouts", "none.jsonl", "-o", "again.jsonl"]) == 2
     assert capsys.readouterr().err == "gym-runtime: none.jsonl has no rows\n"
-    assert not Path("anew.jsonl").exists()
+    assert not Path("again.jsonl").exists()
 
 
 def test_a_row_that_cannot_be_judged_is_named_and_the_others_go_on(
@@ -55,14 +55,14 @@ def test_a_row_that_cannot_be_judged_is_named_and_the_others_go_on(
 ) -> None:
     with rows.open("a") as file:
         file.write('{"response": \n')
-    assert main.run(["reverify", "summed", "--rollouts", "stored.jsonl", "-o", "anew.jsonl"]) == 1
+    assert main.run(["reverify", "summed", "--rollouts", "stored.jsonl", "-o", "again.jsonl"]) == 1
     out, err = capsys.readouterr()
     assert err.startswith("stored.jsonl:4:")
     assert out.splitlines()[:2] == [
         "stored.jsonl:2: recorded 0, now 1",
         "judged 3 rows: 2 rewards equal, 1 different, 0 had none; 1 could not be judged",
     ]
-    assert len(Path("anew.jsonl").read_text().splitlines()) == 3
+    assert len(Path("again.jsonl").read_text().splitlines()) == 3
     (failure,) = map(json.loads, Path("anew_failures.jsonl").read_text().splitlines())
     assert (failure["_ng_failure_class"], failure["_ng_failure_terminal"], failure["_reverify_line"]) == (
         "task",
@@ -79,7 +79,7 @@ def test_rows_of_several_environments_may_stand_in_one_file(
     third = {**other, "agent_ref": {"name": "gpqa_diamond"}, "expected_answer": "A"}
     nobodys = stored(4, "It is 4", 1.0, "nobody")
     rows.write_text("".join(json.dumps(row) + "\n" for row in (other, third, nobodys)))
-    assert main.run(["reverify", "--rollouts", "stored.jsonl", "-o", "anew.jsonl", "--json"]) == 1
+    assert main.run(["reverify", "--rollouts", "stored.jsonl", "-o", "again.jsonl", "--json"]) == 1
     out, err = capsys.readouterr()
     assert (json.loads(out)["equal"], json.loads(out)["different"], json.loads(out)["rejected"]) == (1, 1, 1)
     assert err.startswith("stored.jsonl:3: no environment has agent_ref 'nobody'")
@@ -91,7 +91,7 @@ def test_rows_of_several_environments_may_stand_in_one_file(
 
 def test_a_reward_that_is_a_boolean_is_a_number(rows: Path, capsys: pytest.CaptureFixture[str]) -> None:
     rows.write_text(json.dumps(stored(4, "It is 4", True)) + "\n")
-    assert main.run(["reverify", "summed", "--rollouts", "stored.jsonl", "-o", "anew.jsonl"]) == 0
+    assert main.run(["reverify", "summed", "--rollouts", "stored.jsonl", "-o", "again.jsonl"]) == 0
     assert "judged 1 row: 1 reward equal" in capsys.readouterr().out
 
 
@@ -103,18 +103,18 @@ def test_a_rollout_that_the_file_has_twice_counts_once(
     last = stored(6, "It is 6", 1.0) | {**numbers, "_ng_rollout_index": 1}
     lines = [first, first, other, other, stored(4, "It is 7", 0.0) | numbers, last]
     rows.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    arguments = ["reverify", "summed", "--rollouts", "stored.jsonl", "-o", "anew.jsonl"]
+    arguments = ["reverify", "summed", "--rollouts", "stored.jsonl", "-o", "again.jsonl"]
     assert main.run(arguments) == 0
     out, err = capsys.readouterr()
     assert "judged 4 rows: 4 rewards equal" in out  # a row without its repeat's number is of no rollout
     assert err == "stored.jsonl: 2 rows are of a rollout that has one; the first counts\n"
-    judged = Path("anew.jsonl").read_text()
+    judged = Path("again.jsonl").read_text()
     assert len(judged.splitlines()) == 4
     for done in range(4):  # as after an interruption
-        Path("anew.jsonl").write_text("".join(judged.splitlines(keepends=True)[:done]))
+        Path("again.jsonl").write_text("".join(judged.splitlines(keepends=True)[:done]))
         assert main.run([*arguments, "--resume"]) == 0
         assert "judged 4 rows: 4 rewards equal" in capsys.readouterr().out
-        assert Path("anew.jsonl").read_text() == judged
+        assert Path("again.jsonl").read_text() == judged
 
 
 def test_another_reward_is_a_failure_if_one_says_so(capsys: pytest.CaptureFixture[str]) -> None:
@@ -129,7 +129,7 @@ def test_another_reward_is_a_failure_if_one_says_so(capsys: pytest.CaptureFixtur
 def test_twenty_differences_are_listed(rows: Path, capsys: pytest.CaptureFixture[str]) -> None:
     unrecorded = json.dumps(stored(1, "It is 1", None)) + "\n"
     rows.write_text((json.dumps(stored(4, "It is 4", 0.5)) + "\n") * 23 + unrecorded)
-    assert main.run(["reverify", "summed", "--rollouts", "stored.jsonl", "-o", "anew.jsonl"]) == 0
+    assert main.run(["reverify", "summed", "--rollouts", "stored.jsonl", "-o", "again.jsonl"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[19:22] == [
         "stored.jsonl:20: recorded 0.5, now 1",
@@ -161,11 +161,11 @@ def test_what_the_rows_lack_comes_from_their_inputs(rows: Path, capsys: pytest.C
         "--inputs",
         "b.jsonl",
     ]
-    assert main.run([*arguments, "-o", "anew.jsonl", "--json"]) == 1
+    assert main.run([*arguments, "-o", "again.jsonl", "--json"]) == 1
     out, err = capsys.readouterr()
     assert err == "stored.jsonl:4: there is no input of task 9, rollout 0 in --inputs\n"
     assert (json.loads(out)["equal"], json.loads(out)["different"]) == (2, 1)
-    anew = [json.loads(line) for line in Path("anew.jsonl").read_text().splitlines()]
+    anew = [json.loads(line) for line in Path("again.jsonl").read_text().splitlines()]
     assert [(row["expected"], row["reward"]) for row in anew] == [(4, 1.0), (5, 1.0), (6, 0.0)]
 
     with Path("b.jsonl").open("a") as file:
@@ -207,17 +207,17 @@ def test_settings_stand_for_what_the_rows_leave_out(rows: Path, capsys: pytest.C
 def test_it_goes_on_where_it_stopped(rows: Path, capsys: pytest.CaptureFixture[str]) -> None:
     lines = rows.read_text().splitlines(keepends=True)
     rows.write_text("".join(["\n", lines[0], '{"response": \n', *lines[1:], "[]\n"]))
-    arguments = ["reverify", "summed", "--rollouts", "stored.jsonl", "-o", "anew.jsonl", "--json"]
+    arguments = ["reverify", "summed", "--rollouts", "stored.jsonl", "-o", "again.jsonl", "--json"]
     assert main.run(arguments) == 1
-    whole, document = Path("anew.jsonl").read_bytes(), capsys.readouterr().out
+    whole, document = Path("again.jsonl").read_bytes(), capsys.readouterr().out
     failures = Path("anew_failures.jsonl").read_bytes()
     ends = [end + 1 for end, byte in enumerate(whole) if byte == ord("\n")]
     for kept, failed in ((0, 0), (ends[0], 1), (ends[0] + 9, 2), (ends[1], 2), (ends[2], 2)):
-        Path("anew.jsonl").write_bytes(whole[:kept])
+        Path("again.jsonl").write_bytes(whole[:kept])
         Path("anew_failures.jsonl").write_bytes(b"".join(failures.splitlines(keepends=True)[:failed]))
         assert main.run([*arguments, "--resume"]) == 1
         assert json.loads(capsys.readouterr().out) == json.loads(document)
-        assert Path("anew.jsonl").read_bytes() == whole
+        assert Path("again.jsonl").read_bytes() == whole
         assert Path("anew_failures.jsonl").read_bytes() == failures
 
     rows.write_text("".join(lines[::-1]))

@@ -214,7 +214,7 @@ def _response(said: Said) -> Raw:
         if whole.lstrip()[:1] == b"{" and b'"output"' not in whole:
             what = "give a response of the Responses API, a list of its items, or a text"
             raise TaskError(f"the response has no 'output': {what}")
-        with suppress(*UNREADABLE):  # said by who reads the whole
+        with suppress(*UNREADABLE):  # the worker says what cannot be read
             ending = _decode_ending(whole)
             failed = ending.status == "incomplete" and ending.error != NULL
             if failed or ending.status in UNFINISHED:

@@ -42,7 +42,7 @@ def test_rows_of_some_datasets_are_generated_and_their_answers_score_full(
     Path("answered.jsonl").write_text("".join(json.dumps(row) + "\n" for row in answered))
     capsys.readouterr()
     assert (
-        main.run(["reverify", "--rollouts", "answered.jsonl", "-o", "anew.jsonl", "--strict", "--json"]) == 0
+        main.run(["reverify", "--rollouts", "answered.jsonl", "-o", "again.jsonl", "--strict", "--json"]) == 0
     )
     assert json.loads(capsys.readouterr().out)["equal"] == 8
 
