@@ -1,4 +1,4 @@
-"""``reverify``: stored rows, judged anew."""
+"""``reverify``: stored rows, judged again."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ def rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capture
 
 
 @pytest.mark.parametrize("name", ["summed", "./summed.py"])
-def test_rewards_are_computed_anew(name: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main.run(["reverify", name, "--rollouts", "stored.jsonl", "-o", "sub/anew.jsonl", "--json"]) == 0
+def test_rewards_are_computed_again(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main.run(["reverify", name, "--rollouts", "stored.jsonl", "-o", "sub/again.jsonl", "--json"]) == 0
     assert json.loads(capsys.readouterr().out) == {
         "rows": 3, "equal": 2, "different": 1, "unrecorded": 0, "rejected": 0, "mean_reward": 2 / 3,
-        "previous_mean_reward": 1 / 3, "output": "sub/anew.jsonl", "failures": None,
+        "previous_mean_reward": 1 / 3, "output": "sub/again.jsonl", "failures": None,
         "differences": [{"where": "stored.jsonl:2", "recorded": 0.0, "recomputed": 1.0}],
     }  # fmt: skip
-    rows = [json.loads(line) for line in Path("sub/anew.jsonl").read_text().splitlines()]
+    rows = [json.loads(line) for line in Path("sub/again.jsonl").read_text().splitlines()]
     assert [(row["reward"], row["_previous_reward"]) for row in rows] == [(1.0, 1.0), (1.0, 0.0), (0.0, 0.0)]
 
 
@@ -63,7 +63,7 @@ def test_a_row_that_cannot_be_judged_is_named_and_the_others_go_on(
         "judged 3 rows: 2 rewards equal, 1 different, 0 had none; 1 could not be judged",
     ]
     assert len(Path("again.jsonl").read_text().splitlines()) == 3
-    (failure,) = map(json.loads, Path("anew_failures.jsonl").read_text().splitlines())
+    (failure,) = map(json.loads, Path("again_failures.jsonl").read_text().splitlines())
     assert (failure["_ng_failure_class"], failure["_ng_failure_terminal"], failure["_reverify_line"]) == (
         "task",
         True,
@@ -83,7 +83,7 @@ def test_rows_of_several_environments_may_stand_in_one_file(
     out, err = capsys.readouterr()
     assert (json.loads(out)["equal"], json.loads(out)["different"], json.loads(out)["rejected"]) == (1, 1, 1)
     assert err.startswith("stored.jsonl:3: no environment has agent_ref 'nobody'")
-    assert main.run(["reverify", "summed", "--rollouts", "anew_failures.jsonl", "-o", "third.jsonl"]) == 0
+    assert main.run(["reverify", "summed", "--rollouts", "again_failures.jsonl", "-o", "third.jsonl"]) == 0
     judged = json.loads(Path("third.jsonl").read_text())
     assert judged["reward"] == 1.0
     assert not {"_reverify_line", "_ng_failure", "_ng_failure_class"} & set(judged)
@@ -165,8 +165,8 @@ def test_what_the_rows_lack_comes_from_their_inputs(rows: Path, capsys: pytest.C
     out, err = capsys.readouterr()
     assert err == "stored.jsonl:4: there is no input of task 9, rollout 0 in --inputs\n"
     assert (json.loads(out)["equal"], json.loads(out)["different"]) == (2, 1)
-    anew = [json.loads(line) for line in Path("again.jsonl").read_text().splitlines()]
-    assert [(row["expected"], row["reward"]) for row in anew] == [(4, 1.0), (5, 1.0), (6, 0.0)]
+    again = [json.loads(line) for line in Path("again.jsonl").read_text().splitlines()]
+    assert [(row["expected"], row["reward"]) for row in again] == [(4, 1.0), (5, 1.0), (6, 0.0)]
 
     with Path("b.jsonl").open("a") as file:
         file.write('{"expected": \n')
@@ -185,7 +185,7 @@ def test_settings_stand_for_what_the_rows_leave_out(rows: Path, capsys: pytest.C
     rows.write_text("".join(json.dumps(line) + "\n" for line in lines))
     arguments = ["reverify", "--rollouts", "stored.jsonl"]
     for name in (["summed"], []):
-        output = f"anew{len(name)}.jsonl"
+        output = f"again{len(name)}.jsonl"
         assert main.run([*arguments, *name, "--set", "expected=5", "-o", output, "--json"]) == 0
         assert json.loads(capsys.readouterr().out)["mean_reward"] == 1 / 3
         assert "expected" not in json.loads(Path(output).read_text().splitlines()[0])
@@ -210,22 +210,22 @@ def test_it_goes_on_where_it_stopped(rows: Path, capsys: pytest.CaptureFixture[s
     arguments = ["reverify", "summed", "--rollouts", "stored.jsonl", "-o", "again.jsonl", "--json"]
     assert main.run(arguments) == 1
     whole, document = Path("again.jsonl").read_bytes(), capsys.readouterr().out
-    failures = Path("anew_failures.jsonl").read_bytes()
+    failures = Path("again_failures.jsonl").read_bytes()
     ends = [end + 1 for end, byte in enumerate(whole) if byte == ord("\n")]
     for kept, failed in ((0, 0), (ends[0], 1), (ends[0] + 9, 2), (ends[1], 2), (ends[2], 2)):
         Path("again.jsonl").write_bytes(whole[:kept])
-        Path("anew_failures.jsonl").write_bytes(b"".join(failures.splitlines(keepends=True)[:failed]))
+        Path("again_failures.jsonl").write_bytes(b"".join(failures.splitlines(keepends=True)[:failed]))
         assert main.run([*arguments, "--resume"]) == 1
         assert json.loads(capsys.readouterr().out) == json.loads(document)
         assert Path("again.jsonl").read_bytes() == whole
-        assert Path("anew_failures.jsonl").read_bytes() == failures
+        assert Path("again_failures.jsonl").read_bytes() == failures
 
     rows.write_text("".join(lines[::-1]))
     assert main.run([*arguments, "--resume"]) == 2
-    assert "anew.jsonl does not go on at stored.jsonl:" in capsys.readouterr().err
-    Path("anew_failures.jsonl").write_text("{}\n")
+    assert "again.jsonl does not go on at stored.jsonl:" in capsys.readouterr().err
+    Path("again_failures.jsonl").write_text("{}\n")
     assert main.run([*arguments, "--resume"]) == 2
-    assert "anew_failures.jsonl was not written by reverify" in capsys.readouterr().err
+    assert "again_failures.jsonl was not written by reverify" in capsys.readouterr().err
 
 
 def test_nothing_is_overwritten(capsys: pytest.CaptureFixture[str]) -> None:
