@@ -38,7 +38,9 @@ BOOKKEEPING: dict[str, Any] = {
 }
 
 
-def recorded(environment: LoadedEnvironment, row: bytes, output: list[dict[str, Any]]) -> bytes:
+def recorded(
+    environment: LoadedEnvironment, row: bytes, output: list[dict[str, Any]], *, rollout: int = 0
+) -> bytes:
     """A stored rollout of a row, with null for each field that the row may leave out and does."""
     fields = json.loads(row)
     params = json.loads(msgspec.json.encode(CreateParams())) | fields["responses_create_params"]
@@ -57,6 +59,7 @@ def recorded(environment: LoadedEnvironment, row: bytes, output: list[dict[str, 
             "responses_create_params": params,
             "response": response,
             "reward": 0.25,
+            "_ng_rollout_index": rollout,
             "agent_ref": {"name": f"{environment.name}_simple_agent"},
         }
     ).encode()
@@ -75,7 +78,11 @@ async def test_a_stored_gold_answer_scores_full_and_stored_silence_nothing(name:
     if definition.compare is not None:
         for silence in ([THOUGHT], [THOUGHT, EMPTY]):
             stored = tmp_path / "rows.jsonl"
-            pair = [recorded(environment, example.row, output) for output in ([THOUGHT, *gold], silence)]
+            outputs = ([THOUGHT, *gold], silence)
+            pair = [
+                recorded(environment, example.row, output, rollout=number)
+                for number, output in enumerate(outputs)
+            ]
             stored.write_bytes(b"".join(line + b"\n" for line in pair))
             models = dict.fromkeys(example.roles, example.answers())
             rows = [row async for row in Reverifier(models=models).judge_file(stored)]

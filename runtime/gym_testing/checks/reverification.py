@@ -126,12 +126,14 @@ class Reverifier:
         """The verdict on a row that waits for the comparison of its group, which is made once.
 
         Raises:
-            GymError: the comparison failed, or has no verdict on this row.
+            GymError: the comparison failed, or has none for this row: a second one of its rollout.
         """
         async with file.lock(StoredGroups.key(line)):
             if number not in file.judged:
                 await self._compare(await file.groups.of(line), file)
-        found = file.judged.pop(number)
+        found = file.judged.pop(number, None)
+        if found is None:
+            raise TaskError("a row before it is of the same rollout, and was compared in its place")
         if isinstance(found, GymError):
             raise found
         return found

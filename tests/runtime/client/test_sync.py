@@ -7,6 +7,7 @@ import json
 import multiprocessing
 import os
 import pickle
+import re
 import subprocess
 import sys
 import threading
@@ -342,4 +343,4 @@ def test_opened_in_one_cell_and_closed_in_another(gym: SyncClient) -> None:
         assert len(set(names)) == 1
         assert texts[0] == f"rollouts: 0 of {count}"
         assert texts[-1].startswith(f"rollouts: {count} of {count}, mean reward 1.000, ")
-        assert texts[-1].endswith(" in 0:00")
+        assert re.search(r" in 0:\d\d$", texts[-1])

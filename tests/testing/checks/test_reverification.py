@@ -278,6 +278,14 @@ async def test_a_file_that_was_judged_in_part_is_judged_to_its_end(tmp_path: Pat
     assert last.reward == 1.5
 
 
+async def test_a_second_row_of_a_rollout_is_not_compared(tmp_path: Path) -> None:
+    first, second = await recorded_group()
+    *judged, doubled = await judged_file(tmp_path / "rows.jsonl", [first, second, second])
+    assert [row.reward for row in judged if isinstance(row, ReverifiedRow)] == [4.5, 1.5]
+    assert isinstance(doubled, RejectedRow)
+    assert "a row before it is of the same rollout" in doubled.fault.message
+
+
 async def test_a_group_is_compared_by_another_judge_once(tmp_path: Path) -> None:
     asked: list[str] = []
 
