@@ -33,14 +33,14 @@ class _Numbers(msgspec.Struct, frozen=True):
 _decode_numbers = msgspec.json.Decoder(_Numbers).decode
 
 
-class Rollouts:
-    """The rollouts whose rows a file has had so far. A row that lacks a number is of none."""
+class DoubledRows:
+    """Finds rows of a rollout that a file has had before. A row that lacks a number is never doubled."""
 
     def __init__(self) -> None:
         self._known: dict[str, KeyCounts] = {}
 
     def again(self, line: bytes) -> bool:
-        """Whether a row is of a rollout that had one: the first counts."""
+        """Whether an earlier row was of the same rollout: the first counts."""
         try:
             row = _decode_numbers(line)
         except UNREADABLE:  # it is refused when its turn comes
@@ -53,7 +53,7 @@ class Rollouts:
 
 def doubled_lines(path: Path) -> set[int]:
     """The numbers of a file's lines whose rollouts have a row before."""
-    had = Rollouts()
+    had = DoubledRows()
     with path.open("rb") as file:
         return {number for number, line in enumerate(file, 1) if had.again(line)}
 
@@ -114,7 +114,7 @@ class StoredGroups:
 
     def _read(self) -> dict[bytes, list[StoredLine]]:
         found: dict[bytes, list[StoredLine]] = {}
-        offset, had = 0, Rollouts()
+        offset, had = 0, DoubledRows()
         with self._path.open("rb") as file:
             for number, line in enumerate(file, 1):
                 try:
