@@ -33,7 +33,7 @@ class GroupKeywords(SamplingKeywords, total=False):
 '''
 ROLLOUTS = '''
 
-class RolloutKeywords(GroupKeywords, total=False):
+class RolloutKeywords(SamplingKeywords, total=False):
     """Fields of `RolloutSettings`, some also under the names of their flags; and those of the sampling."""
 
 '''
@@ -47,8 +47,9 @@ def module() -> str:
     sampling = {**get_type_hints(CreateParams), **get_type_hints(Sampling)}
     settings |= {other: settings[own] for other, own in OTHER_NAMES.items()}
     sampling = {name: kind for name, kind in sampling.items() if name not in NEVER}
-    repeats = {"repeats": settings.pop("repeats")}
-    return HEAD + _fields(sampling) + GROUPS + _fields(settings) + ROLLOUTS + _fields(repeats)
+    rollouts = _fields(settings)
+    del settings["repeats"]
+    return HEAD + _fields(sampling) + GROUPS + _fields(settings) + ROLLOUTS + rollouts
 
 
 def _fields(types: Mapping[str, Any]) -> str:

@@ -71,7 +71,27 @@ class GroupKeywords(SamplingKeywords, total=False):
     timeout_s: float | None
 
 
-class RolloutKeywords(GroupKeywords, total=False):
+class RolloutKeywords(SamplingKeywords, total=False):
     """Fields of `RolloutSettings`, some also under the names of their flags; and those of the sampling."""
 
+    agent: str | None
+    agent_options: Mapping[str, Any]
+    call_timeout: float | None
+    call_timeout_s: float | None
+    durability: Literal["turn", "result"]
+    max_attempts: int
+    max_staleness: int | None
+    max_turns: int | None
+    model_pool: str
+    priority: int | None
     repeats: int | Mapping[str, int] | None
+    return_token_ids: bool
+    return_tokens: bool
+    role_sampling: Mapping[str, Mapping[str, Any]]
+    roles: Mapping[str, str]
+    sampling: Mapping[str, Any]
+    seed_repeats: bool
+    share: float | None
+    skip_verification: float | None
+    timeout: float | None
+    timeout_s: float | None

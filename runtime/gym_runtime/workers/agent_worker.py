@@ -1,7 +1,7 @@
 """The agent worker: takes rollouts by credit, runs them, commits each result once.
 
-Each delivery passes the guards (`gym_runtime.workers.guards`), is run, and gets one of five verdicts
-(`gym_runtime.workers.fate`): its record is committed, it is given back, moved, dropped or abandoned. A
+Each delivery passes the guards (`gym_runtime.workers.guards`), is run, and gets one of four verdicts
+(`gym_runtime.workers.fate`): its record is committed, it is given back, dropped or abandoned. A
 delivery is acknowledged after its record is stored. A task that lost too many workers in a row, or that
 cannot be decoded, is committed as failed: no task is retried without end, and each has a record.
 
@@ -36,7 +36,7 @@ from gym_runtime.rpc.ask import Router
 from gym_runtime.rpc.lost import Stalls
 from gym_runtime.rpc.quarantine import FIRST, Before, RolloutPlace
 from gym_runtime.timing import GIVE_BACK_S
-from gym_runtime.workers.fate import Abandon, Commit, Drop, Fate, Fates, GiveBack, Move, Verdict
+from gym_runtime.workers.fate import Abandon, Commit, Drop, Fate, Fates, GiveBack, Verdict
 from gym_runtime.workers.guards import ClientPresent, NotEnded, NotSuspect, StoredAlready
 from gym_runtime.workers.run_controls import RunControls
 
@@ -210,7 +210,7 @@ class AgentWorker:
                 fenced = isinstance(verdict, Abandon)
                 if isinstance(verdict, Commit):
                     await self._commit(verdict)
-                elif isinstance(verdict, GiveBack | Move):
+                elif isinstance(verdict, GiveBack):
                     await self._note_given_back(fate)
                 # From here on no note may say that the task was given back, even if the broker is away.
                 settled = True
@@ -282,14 +282,15 @@ class AgentWorker:
             case Commit():
                 # If this is lost, the next delivery finds the record.
                 await delivery.ack()
-            case GiveBack(after_s):
-                await delivery.release(after_s)
-            case Move(subject, begun):
+            case GiveBack(after_s, own_queue, begun):
+                if own_queue is None:
+                    await delivery.release(after_s)
+                    return
                 payload = delivery.payload
                 if begun or delivery.deliveries > 1:
                     payload = as_taken_up(payload)
                 # Once: it may be there already, and only the acknowledgement was lost.
-                await self._bus.enqueue(subject, payload, headers=delivery.headers, once=True)
+                await self._bus.enqueue(own_queue, payload, headers=delivery.headers, once=True)
                 await delivery.ack()
             case Drop():
                 await delivery.ack()
@@ -305,7 +306,7 @@ class AgentWorker:
             await self._bus.publish(
                 f"over.{token(task.environment, 'environment')}", task.rollout_id.encode()
             )
-        if isinstance(verdict, GiveBack | Move) and not task.replayable:
+        if isinstance(verdict, GiveBack) and not task.replayable:
             fate.attempts.leave()  # the next attempt goes on in it
         # A missing journal may also mean that the run is over: then no other attempt will close the session.
         if isinstance(verdict, Abandon) and not await self._ended.surely_over(task.run):

@@ -1,9 +1,8 @@
-"""The fate of a delivered rollout: five verdicts, and the one object that knows whether it goes on.
+"""The fate of a delivered rollout: four verdicts, and the one object that knows whether it goes on.
 
 ===========  ==============================================================================================
 `Commit`     its record is stored, once for all deliveries, and the delivery is acknowledged
-`GiveBack`   the queue delivers it again after some seconds; it does not count as a loss
-`Move`       it goes to its run's own queue, and the delivery is acknowledged
+`GiveBack`   it is delivered again, by its queue after some seconds or by its run's own queue; that is no loss
 `Drop`       the delivery is acknowledged without a record: one exists already, or nothing waits for it
 `Abandon`    the delivery is left alone: another attempt has taken over the rollout
 ===========  ==============================================================================================
@@ -52,15 +51,16 @@ class Commit(msgspec.Struct, frozen=True):
 
 
 class GiveBack(msgspec.Struct, frozen=True):
-    """Deliver it again after so many seconds."""
+    """Deliver it again.
 
-    after_s: float
+    Attributes:
+        after_s: its queue delivers it after so many seconds.
+        to: the subject of its run's own queue, into which it goes instead.
+        begun: it has a journal.
+    """
 
-
-class Move(msgspec.Struct, frozen=True):
-    """Put it into the queue of its run, under this subject; ``begun``: it has a journal."""
-
-    subject: str
+    after_s: float = 0.0
+    to: str | None = None
     begun: bool = False
 
 
@@ -76,7 +76,7 @@ class Abandon(msgspec.Struct, frozen=True):
     reason: str
 
 
-Verdict = Commit | GiveBack | Move | Drop | Abandon
+Verdict = Commit | GiveBack | Drop | Abandon
 
 
 class Fate:
@@ -131,9 +131,8 @@ class Fate:
     def park(self, *, at_turn: bool) -> None:
         """Stop before the model is asked again, or do not; a rollout without a journal never stops so."""
         # Given back, it is the first that goes on after the pause.
-        parked = (
-            GiveBack(PARKED_S) if is_own(self.delivery.subject) else Move(own_subject(self.task), begun=True)
-        )
+        own = None if is_own(self.delivery.subject) else own_subject(self.task)
+        parked = GiveBack(PARKED_S, to=own, begun=True)
         self.journal.before_turn = partial(self.stop, parked) if at_turn and self.journal.bus else None
         if self.journal.before_turn is not None and self.account.held:
             self.journal.before_turn()

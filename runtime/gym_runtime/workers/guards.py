@@ -33,7 +33,7 @@ from gym_runtime.timing import (
     JOURNAL_FRESH_S,
     MEMBER_ANSWER_S,
 )
-from gym_runtime.workers.fate import Drop, Fate, Fates, GiveBack, Move, Verdict, record_subject
+from gym_runtime.workers.fate import Drop, Fate, Fates, GiveBack, Verdict, record_subject
 
 REMEMBERED = 65536
 """A worker remembers so many of the newest cancellations, and so many of the newest closed runs."""
@@ -92,7 +92,7 @@ class ClientPresent:
         if clock.monotonic() - self._gone_since_s[task.run] <= CLIENT_DROPPED_S:
             return GiveBack(CLIENT_RETURN_S)
         # The own queue of a run that has a control is served anyway.
-        return GiveBack(CLIENT_DROPPED_S) if is_own(subject) else Move(own_subject(task))
+        return GiveBack(CLIENT_DROPPED_S) if is_own(subject) else GiveBack(to=own_subject(task))
 
     async def watch(self) -> None:
         """Stop the rollouts of clients that go, until cancelled."""

@@ -19,7 +19,7 @@ from gym_runtime.errors import GymError
 from gym_runtime.logs import logger
 from gym_runtime.messages.rollout_spec import RolloutSpec
 from gym_runtime.messages.run_control import CONTROLS, RunControl, is_own, own_queue, own_subject
-from gym_runtime.workers.fate import Fate, Fates, Move, Verdict
+from gym_runtime.workers.fate import Fate, Fates, GiveBack, Verdict
 from gym_runtime.workers.guards import is_over
 
 LOOK_S = 10.0
@@ -126,7 +126,7 @@ class RunControls:
         if control is None or task.candidates:
             return task, None
         if not is_own(delivery.subject):
-            return task, Move(own_subject(task))
+            return task, GiveBack(to=own_subject(task))
         # One that was on its way when the run was paused stops at its first turn.
         return control.applied(task), None
 

@@ -19,7 +19,7 @@ from gym_runtime.rpc.members import Heartbeat, announce, encode_heartbeat
 from gym_runtime.rpc.quarantine import MAX_CRASHES, MAX_KILLS, ROLLOUT_ALONE_AT, Before
 from gym_runtime.rpc.watch import Members
 from gym_runtime.timing import CLIENT_DROPPED_S, CLIENT_RETURN_S, JOURNAL_FRESH_S
-from gym_runtime.workers.fate import Drop, Fate, Fates, GiveBack, Move, Verdict
+from gym_runtime.workers.fate import Drop, Fate, Fates, GiveBack, Verdict
 from gym_runtime.workers.guards import ClientPresent, NotEnded, NotSuspect, StoredAlready
 from gym_testing.background import Mailbox, background
 from gym_testing.memory import MemoryBroker, MemoryBus
@@ -115,7 +115,7 @@ QUEUE, OWN = "task.tool_loop.sample.run", "task.=.tool_loop.run.0.0"
         (True, "silent", 0.0, QUEUE, None),  # it may block its loop, or our own connection may be broken
         (True, "gone", 0.0, QUEUE, GiveBack(CLIENT_RETURN_S)),
         (True, "gone", CLIENT_DROPPED_S - 1, QUEUE, GiveBack(CLIENT_RETURN_S)),
-        (True, "gone", CLIENT_DROPPED_S + 1, QUEUE, Move(OWN)),
+        (True, "gone", CLIENT_DROPPED_S + 1, QUEUE, GiveBack(to=OWN)),
         (True, "gone", CLIENT_DROPPED_S + 1, OWN, GiveBack(CLIENT_DROPPED_S)),
     ],
 )
@@ -153,7 +153,7 @@ async def test_a_second_short_absence_of_a_client_begins_at_zero(bus: MemoryBus)
             await anyio.sleep(CLIENT_DROPPED_S / 2)
         await guard.admit(task, QUEUE)
         await anyio.sleep(CLIENT_DROPPED_S + 1)
-        assert await guard.admit(task, QUEUE) == Move(OWN)
+        assert await guard.admit(task, QUEUE) == GiveBack(to=OWN)
 
 
 async def test_rollouts_that_their_client_has_stopped_are_not_given_back_when_it_leaves(
