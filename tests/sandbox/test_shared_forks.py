@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from gym_sandbox import fork_server, frames
+from gym_sandbox import pool as pools
 from gym_sandbox.pool import pool
 from gym_sandbox.sandbox_errors import FunctionRaised, ProcessDied
 from gym_sandbox.verifier import verifier
@@ -34,7 +35,9 @@ async def test_calls_share_a_fork_until_one_ends_it() -> None:
     assert await do("look") == empty
 
 
-async def test_a_fork_serves_so_many_calls() -> None:
+async def test_a_fork_serves_so_many_calls(monkeypatch: pytest.MonkeyPatch) -> None:
+    # On a busy machine a call may wait for so long that another process takes the next ones.
+    monkeypatch.setattr(pools, "OVERRUN_S", 30.0)
     forks = [await do("") for _ in range(2 * fork_server.SHARED_AT_MOST)]
     assert len(set(forks)) == 2
     assert forks == sorted(forks)

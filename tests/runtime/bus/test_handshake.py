@@ -13,6 +13,7 @@ from gym_runtime.bus import link as links
 from gym_runtime.bus.link import Link
 from gym_runtime.bus.nats import connect
 from gym_runtime.errors import BrokerError
+from time_limits import busy
 
 pytestmark = pytest.mark.asyncio
 
@@ -137,7 +138,7 @@ async def test_a_broker_that_asks_for_certificates_may_end_a_connection_without_
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """In TLS 1.3 the server reads our certificate after we have begun to write: its alert may be lost."""
-    monkeypatch.setattr(links, "DIAL_S", 0.5)
+    monkeypatch.setattr(links, "DIAL_S", 0.5 * busy())
     async with saying(b'INFO {"tls_required":true,"tls_verify":true}\r\n', b"") as (url, _):
         with pytest.raises(
             BrokerError, match=r"asks for a certificate that it trusts \(it ended the"
