@@ -1,4 +1,4 @@
-"""Programs in wheels are those that were looked at, constraints suit each Python, no tag of an image moves."""
+"""Programs in wheels are those that were looked at, constraints suit each Python, image tags do not move."""
 
 from __future__ import annotations
 
