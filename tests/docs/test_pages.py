@@ -158,6 +158,16 @@ def test_reference_is_what_the_code_says() -> None:
     assert checked.returncode == 0, f"run: python .ci/reference\n{checked.stdout}{checked.stderr}"
 
 
+def test_the_page_of_files_has_each_field_of_a_rows_own_part() -> None:
+    source = (ROOT / "runtime" / "gym_runtime" / "rollout" / "record.py").read_text()
+    written = source.partition('row["_gym"] = {')[2].partition("}")[0]
+    rarer = source.partition("    known = {\n")[2].partition("\n    }\n")[0]
+    fields = re.findall(r'^ {8}"(\w+)":', written + rarer, re.MULTILINE)
+    page = (ROOT / "docs" / "reference" / "files.md").read_text()
+    described = page.partition("`_gym` has:")[2].partition("##")[0]
+    assert {"attempt", "calls"} < {*fields} <= {*re.findall(r"`(\w+)`", described)}
+
+
 def test_the_python_reference_begins_with_connect() -> None:
     page = (ROOT / "docs" / "reference" / "python.md").read_text()
     assert re.findall(r"^### `(\w+)`", page, re.MULTILINE)[:3] == ["connect", "connect_sync", "Client"]
