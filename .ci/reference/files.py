@@ -65,7 +65,10 @@ GYM = [
     ["outcome", "`completed`, `truncated` with its reason, `failed` with its fault, `cancelled`"],
     ["turns, tool_calls", "model calls and tool calls of this attempt"],
     ["resumed_turns", "turns that were taken from the journal of an attempt whose worker died"],
-    ["rebuilt_sessions", "sessions that were rebuilt on another worker"],
+    [
+        "rebuilt_sessions, repeated_calls",
+        "sessions that were rebuilt on another worker, and the calls that were made again for that",
+    ],
     [
         "drifted_calls",
         "calls of a program that got a recorded answer although their tools' outputs or instructions differ "
@@ -74,7 +77,8 @@ GYM = [
     ["duration_s", "of this attempt, in seconds"],
     [
         "timing",
-        "how long each turn's model call and tools took, and the verification, and roles within, in seconds",
+        "in seconds, how long the rollout waited for an agent worker, and how long each turn's model call "
+        "and tools took, and the verification, and roles within",
     ],
     [
         "fork",

@@ -5,8 +5,8 @@ serves its engine to the system as a model (`gym_trainers.token_engine`). OpenRL
 its weights and its balance between engines; agents, tools, judges and retries are ours. The dataset's label
 column holds the row.
 
-OpenRLHF takes no rollout without a reward, and one without an action token makes its means NaN. So a failed
-rollout is run again, `TRIES` times. After that it becomes a single end token with the mean reward of its
+OpenRLHF takes no rollout without a reward, and one without an action token makes its means NaN. So a rollout
+that fails is made `TRIES` times at most. After that it becomes a single end token with the mean reward of its
 group, so that its advantage is 0 and the group's mean does not change; ``extra_logs`` counts it. An
 estimator without groups (``reinforce``, ``gae``) trains on that one token.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import subprocess
 import sys
@@ -14,6 +15,7 @@ from gym_runtime.messages.metric_names import METRICS, prometheus_name
 from tables import table
 
 ARCHITECTURE = ROOT / "docs" / "explanation" / "architecture.md"
+AFTERNOON = ROOT / "docs" / "explanation" / "engine-in-an-afternoon.md"
 GUARANTEES = ROOT / "docs" / "explanation" / "guarantees.md"
 WALKS = ROOT / "docs" / "explanation" / "walks.md"
 VARIABLES = ROOT / "docs" / "reference" / "environment-variables.md"
@@ -106,6 +108,32 @@ def test_where_to_read_on_has_every_page() -> None:
     assert pages - named == {docs / "index.md", own}
 
 
+def test_the_page_of_the_engine_counts_its_files_and_their_lines() -> None:
+    """Without blanks, comments and docstrings; a file may grow by a tenth before its number changes."""
+    page = AFTERNOON.read_text()
+    rows = re.findall(r"^\| `([\w/.]+\.py)` \| (\d+) \|", page, re.MULTILINE)
+    counts = {path: _code_lines(ROOT / "runtime" / "gym_runtime" / path) for path, _ in rows}
+    for path, said in rows:
+        assert abs(counts[path] - int(said)) <= max(15, int(said) // 10), f"{path} has {counts[path]} lines"
+    on_trust = {path for path in counts if path.startswith("bus/") and path != "bus/interface.py"}
+    all_files, fewer = re.findall(r"(\d+) (?:of its )?files.*?([\d,]+) lines", page, re.DOTALL)
+    for (files, lines), of in ((all_files, set(counts)), (fewer, set(counts) - on_trust)):
+        assert int(files) == len(of)
+        told = int(lines.replace(",", ""))
+        assert abs(sum(counts[path] for path in of) - told) <= told // 20
+
+
+def _code_lines(path: Path) -> int:
+    source = path.read_text()
+    documented: set[int] = set()
+    for node in ast.walk(ast.parse(source)):
+        named = isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
+        if named and ast.get_docstring(node, clean=False) is not None:
+            documented |= set(range(node.body[0].lineno, (node.body[0].end_lineno or 0) + 1))
+    lines = enumerate(source.splitlines(), 1)
+    return sum(bool(re.match(r"\s*[^\s#]", line)) for number, line in lines if number not in documented)
+
+
 def test_guarantees_name_tests_that_exist() -> None:
     named = re.findall(r"`tests/([\w/]+\.py)(?:::(\w+))?`", GUARANTEES.read_text())
     assert named
@@ -115,7 +143,8 @@ def test_guarantees_name_tests_that_exist() -> None:
 
 
 def test_every_environment_variable_is_documented() -> None:
-    source = "".join(path.read_text() for top in CODE for path in (ROOT / top).rglob("*.py"))
+    written = [path for top in CODE for kind in ("*.py", "*.sbatch") for path in (ROOT / top).rglob(kind)]
+    source = "".join(path.read_text() for path in written)
     used = set(re.findall(r"GYM_[A-Z][A-Z0-9_]*[A-Z0-9]", source))
     documented = set(re.findall(r"GYM_[A-Z][A-Z0-9_]*[A-Z0-9]", VARIABLES.read_text()))
     assert {re.sub(r"_0$", "", name) for name in documented} == used
@@ -127,6 +156,16 @@ def test_reference_is_what_the_code_says() -> None:
         [sys.executable, ROOT / ".ci" / "reference", "--check"], capture_output=True, text=True, cwd=ROOT
     )
     assert checked.returncode == 0, f"run: python .ci/reference\n{checked.stdout}{checked.stderr}"
+
+
+def test_the_page_of_files_has_each_field_of_a_rows_own_part() -> None:
+    source = (ROOT / "runtime" / "gym_runtime" / "rollout" / "record.py").read_text()
+    written = source.partition('row["_gym"] = {')[2].partition("}")[0]
+    rarer = source.partition("    known = {\n")[2].partition("\n    }\n")[0]
+    fields = re.findall(r'^ {8}"(\w+)":', written + rarer, re.MULTILINE)
+    page = (ROOT / "docs" / "reference" / "files.md").read_text()
+    described = page.partition("`_gym` has:")[2].partition("##")[0]
+    assert {"attempt", "calls"} < {*fields} <= {*re.findall(r"`(\w+)`", described)}
 
 
 def test_the_python_reference_begins_with_connect() -> None:

@@ -57,6 +57,14 @@ def test_the_table_of_extras_has_each() -> None:
     assert set(re.findall(r"`([\w-]+)`", " ".join(firsts))) == set(extras)
 
 
+def test_the_table_of_dependencies_has_each() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    required = {re.split(r"[^\w.-]", each, maxsplit=1)[0] for each in project["dependencies"]}
+    page = (ROOT / "docs" / "reference" / "installation.md").read_text().partition("## What it depends on")[2]
+    firsts = [line.split("|")[1] for line in page.splitlines() if line.startswith("| ")]
+    assert not required - set(re.findall(r"[\w.-]+", " ".join(firsts)))
+
+
 @pytest.mark.slow
 def test_an_extra_is_added_to_an_installation_without_an_index() -> None:
     """As the installation's page says of ``pip install "gym-runtime[NAME]"``."""

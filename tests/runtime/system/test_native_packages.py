@@ -1,4 +1,4 @@
-"""The programs that come in wheels are those that were looked at, and files name no image by a moving tag."""
+"""Programs in wheels are those that were looked at, constraints suit each Python, image tags do not move."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ import hashlib
 import platform
 import re
 import sys
-from importlib.metadata import distribution
+from importlib.metadata import distribution, distributions
 from pathlib import Path
 
 import pytest
 from gym_runtime.system.private_broker import find_binary
+from packaging.specifiers import SpecifierSet
 
 ROOT = Path(__file__).parents[3]
 # Of the wheels in requirements-native.txt.
@@ -35,6 +36,15 @@ def test_both_files_name_the_same_versions() -> None:
     assert native.items() <= versions("constraints.txt").items()
     text = (ROOT / "requirements-native.txt").read_text()
     assert all("--hash=sha256:" in part for part in re.split(r"^\w.*==", text, flags=re.M)[1:])
+
+
+def test_the_constraints_are_for_every_python_that_is_supported() -> None:
+    """As a package that is installed here says itself: Debian 12 has Python 3.11.2."""
+    named = versions("constraints.txt")
+    installed = [one for one in distributions() if named.get(one.name) == one.version]
+    assert installed
+    for one in installed:
+        assert "3.11.0" in SpecifierSet(one.metadata.get("Requires-Python", "")), f"{one.name} {one.version}"
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the hashes are those of Linux's programs")
