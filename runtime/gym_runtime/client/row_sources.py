@@ -358,7 +358,8 @@ def unserved(
     environments: Iterable[str] = (),
     models: Iterable[str] = (),
 ) -> list[str]:
-    """One line for each name that rollouts ask for and no worker serves now."""
+    """One line for each name that rollouts ask for and no worker serves now, or whose code differs."""
+    workers, environments = list(workers), list(environments)
     served: dict[str, set[str]] = {}
     for worker in workers:
         served.setdefault(worker.kind, set()).update(worker.pools)
@@ -380,6 +381,24 @@ def unserved(
                     f"no worker serves {noun} '{name}' now; what asks for it waits {waits}: "
                     f"gym-runtime start {start}{others}"
                 )
+    return [*lines, *differing(workers, environments)]
+
+
+def differing(workers: Iterable[Heartbeat], environments: Container[str]) -> list[str]:
+    """One line for each of these environments that workers serve with different code: either judges."""
+    first: dict[str, dict[str, Heartbeat]] = {}
+    for worker in workers:
+        for name, _, code in (said.partition("=") for said in worker.detail.get("code", "").split()):
+            if name in environments:
+                first.setdefault(name, {}).setdefault(code, worker)
+    lines: list[str] = []
+    for name, codes in first.items():
+        if len(codes) > 1:
+            places = " and ".join(f"{worker.worker} ({worker.host})" for worker in codes.values())
+            lines.append(
+                f"environment '{name}' has different code on {places}; each rollout is judged by one or the "
+                "other: 'gym-runtime drain WORKER' removes one, --prefix keeps systems apart"
+            )
     return lines
 
 
