@@ -294,7 +294,7 @@ class NewRuns:
 
         A missing worker of a role has `APPEAR_S` seconds to appear. A role that a stream asks for later
         fails by itself. If no worker serves the model that the settings name, a warning says so: one may be
-        started later.
+        started later. Another names workers that have different code of an environment.
 
         Raises:
             UsageError: as `startable`, or no worker serves the pool of a role.
@@ -303,9 +303,14 @@ class NewRuns:
         first = list(islice(remaining, None if isinstance(specs, Sequence) else 1))
         wanted = {pool for spec in first for pool in spec.roles.values()}
         served = await _served(self._workers, wanted) if wanted else wanted
-        if self.started is None and (asked := {spec.model for spec in first} - {POLICY}):
-            for missing in unserved(await self._workers(), models=asked):
-                logger().warning(missing)
+        asked = {spec.model for spec in first} - {POLICY}
+        # Files of the user, which a colleague may have, too, and have changed.
+        named = {spec.environment for spec in first}
+        files = {name for name in named if catalogue.address(name) != name}
+        if self.started is None and (asked or files):
+            workers = await self._workers()
+            for problem in (*unserved(workers, models=asked), *differing(workers, files)):
+                logger().warning(problem)
         for spec in first:
             for role, pool in spec.roles.items():
                 if pool not in served:

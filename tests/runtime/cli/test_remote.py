@@ -103,6 +103,10 @@ def test_workers_with_other_code_of_an_environment_are_named(
         # It starts a worker of its own beside theirs.
         assert main.run(["run", "always.py", "-o", "rows.jsonl"]) == 0
         assert differs in capsys.readouterr().err
+        with connect_sync(system.url, environments="always.py") as gym:
+            row = {"responses_create_params": {"input": "Hello."}}
+            assert len(list(gym.rollouts([row], environment="always"))) == 1
+        assert differs in capsys.readouterr().err
         (tmp_path / "ours" / "always.py").write_text(ALWAYS)
         assert main.run(["run", "always.py", "-o", "same.jsonl"]) == 0
         assert differs not in capsys.readouterr().err
