@@ -21,6 +21,7 @@ _ABOUT = {
     "suspects": "after a lost worker, {} wait to start again",
 }
 """How details of a worker are put; others stand as they are."""
+_NOT_SHOWN = ("paused", "code")
 GOING_ON = ("active", "paused")
 """States of runs that are not over."""
 HOPS = ("model", "tool", "verify")
@@ -246,7 +247,9 @@ def _worker(one: Heartbeat, before: Heartbeat | None, elapsed_s: float) -> Worke
 
 
 def _about(one: Heartbeat) -> list[str]:
-    about = [_ABOUT.get(name, "{}").format(said) for name, said in one.detail.items() if name != "paused"]
+    about = [
+        _ABOUT.get(name, "{}").format(said) for name, said in one.detail.items() if name not in _NOT_SHOWN
+    ]
     return [*about, f"{one.round_trip_s:.1f} s to the broker and back"] if one.slow else about
 
 

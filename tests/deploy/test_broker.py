@@ -143,13 +143,22 @@ def test_a_trainers_join_file_holds_the_keys_of_a_client_and_a_model(tmp_path: P
     assert read_keys(tmp_path / "model.seed", "client") == read_keys(path, "model")
 
 
+def test_join_files_that_were_put_together_hold_the_keys_of_all_their_roles(tmp_path: Path) -> None:
+    configure(BrokerPlan(folder=tmp_path))
+    roles, path = ("agent", "resource", "model"), tmp_path / "node.join"
+    path.write_text("".join((tmp_path / "join" / f"{role}.join").read_text() for role in roles))
+    assert len(read_join(path).urls) == 1
+    for role in roles:
+        assert read_keys(path, role).seed == (tmp_path / f"{role}.seed").read_text()
+
+
 def test_the_join_file_of_another_role_is_refused_before_there_is_a_connection(tmp_path: Path) -> None:
     configure(BrokerPlan(folder=tmp_path))
     joins = tmp_path / "join"
     with pytest.raises(UsageError, match=r"no key of role 'client', only agent; take client\.join of"):
         read_keys(joins / "agent.join", "client")
     # 'run --nats client.join' would start workers of its own.
-    with pytest.raises(UsageError, match=r"only client; take agent\.join .* 'gym-runtime publish', then"):
+    with pytest.raises(UsageError, match=r"or add it to this file, or .* 'gym-runtime publish', then"):
         read_keys(joins / "client.join", "agent")
 
 

@@ -217,3 +217,13 @@ async def test_addresses() -> None:
 def test_an_engine_in_a_private_network_needs_no_aiohttp() -> None:
     program = "import sys, gym_models.openai; sys.exit('aiohttp' in sys.modules)"
     subprocess.run([sys.executable, "-c", program], check=True)
+
+
+def test_where_a_process_may_open_few_files_half_of_them_are_left_for_the_rest() -> None:
+    program = (
+        "import resource; resource.setrlimit(resource.RLIMIT_NOFILE, (100, 256));"
+        "from gym_models.wire.sockets import most_connections; print(most_connections());"
+        "print(resource.getrlimit(resource.RLIMIT_NOFILE))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True)
+    assert done.stdout.split("\n")[:2] == ["128", "(256, 256)"]

@@ -14,7 +14,7 @@ KEEP_ALIVE_S = 4.5
 OPENING_AT_ONCE = 128
 ADDRESSES_S = 60
 """How long a host's addresses hold."""
-# Left for what is not a call to the engine.
+# Left for what is not a call to the engine; where a process may have few files, half of them.
 _RESERVED_FILES = 512
 _IDLE_S, _PROBE_S, _PROBES = 15, 5, 3  # a host that answers no probe counts as dead after 30 s
 
@@ -30,7 +30,8 @@ def probe(made: socket.socket) -> None:
 
 def most_connections() -> int:
     """How many connections this process may have: every call in flight holds one, hence one file."""
-    return raise_file_limit() - _RESERVED_FILES
+    files = raise_file_limit()
+    return files - min(_RESERVED_FILES, files // 2)
 
 
 def raise_file_limit() -> int:
@@ -46,4 +47,4 @@ def raise_file_limit() -> int:
             resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
         except (ValueError, OSError):  # macOS reports "unlimited" and accepts less
             wanted = soft
-    return max(wanted, soft, 2 * _RESERVED_FILES)
+    return max(wanted, soft)

@@ -186,7 +186,8 @@ def read_join(path: Path) -> Join:
             f"join file {path}: it needs the broker's URL, a certificate authority and a key, as files have "
             "that 'gym-runtime broker' writes"
         )
-    return Join(urls=tuple(urls), authority=authority[0], seeds=seeds)
+    # Once each: files of several roles may have been put together.
+    return Join(urls=tuple(dict.fromkeys(urls)), authority=authority[0], seeds=seeds)
 
 
 def names_file(url: str) -> bool:
@@ -277,7 +278,7 @@ def read_keys(credentials: Path, role: str = "client") -> Keys:
     # What a key without a role is for, its broker knows.
     seed = seeds.get(role) or seeds.get("")
     if seed is None:
-        remedy = f"take {role}.join of the broker's folder"
+        remedy = f"take {role}.join of the broker's folder, or add it to this file"
         if role == "agent" and "client" in seeds:
             remedy += ", or send rollouts to workers that run: 'gym-runtime publish', then 'collect'"
         raise UsageError(

@@ -23,15 +23,17 @@ idle queue would cost a slot for as long as it is asked, and a busy one could ta
 8. While slots are scarce, a pull that is not keen asks every `PROBE_S` only, and does not wait for a task:
    the slot is gone for one round trip. So every queue is served, and an idle one costs nothing.
 9. Where pulls that are keen differ in `Rank`, a pull asks for no more than its part: nothing while a pull
-   of a higher priority is keen, else its share of the slots among the keen ones of its priority.
+   of a higher priority is keen, else its share of the slots among the keen ones of its priority. Slots that a
+   pull cannot use, because the broker limits it, are the others'.
 10. Behind a slow link only a part of the slots is used: other workers could run the rollouts that would wait
    there.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Literal
 
@@ -159,10 +161,12 @@ class Rank:
     Attributes:
         share: its weight among pulls of the same priority; they get slots in this proportion.
         priority: pulls of a lower one get no slot that it can use.
+        most: how many of its tasks are in progress at most, over all workers; 0 for no limit.
     """
 
     share: float = 1.0
     priority: int = 0
+    most: int = field(default=0, compare=False)
 
 
 class Share:
@@ -220,10 +224,26 @@ class Share:
         rivals = keen if self in keen else [*keen, self]
         if all(share.rank == self.rank for share in rivals):
             return None
-        if self.rank.priority < (highest := max(share.rank.priority for share in rivals)):
+        own = self.rank
+        left = self._slots.usable - sum(one._room for one in rivals if one.rank.priority > own.priority)
+        if left <= 0:
             return 0
-        alike = sum(share.rank.share for share in rivals if share.rank.priority == highest)
-        return max(1, round(self._slots.usable * self.rank.share / alike))
+        alike = [one for one in rivals if one.rank.priority == own.priority]
+        weights, part = sum(one.rank.share for one in alike), left
+        # First those that cannot use all of their part: the others divide the rest.
+        for one in sorted(alike, key=lambda one: one._room / one.rank.share):
+            part = left * one.rank.share / weights
+            if one is self:
+                break
+            left -= min(part, one._room)
+            weights -= one.rank.share
+        return max(1, round(part))
+
+    @property
+    def _room(self) -> float:
+        """How many slots it can use: if the broker limits it, not many more than it has here."""
+        most = self.rank.most
+        return min(most, max(self.held, 2 * self.busy + 1)) if most else math.inf
 
     def limit(self, now_s: float) -> int:
         """How much it may hold now; never less than it does where slots are shared."""

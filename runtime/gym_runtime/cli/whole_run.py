@@ -31,7 +31,7 @@ from gym_runtime.cli.models import RunModels
 from gym_runtime.cli.options import shown_name
 from gym_runtime.cli.remote import run_async
 from gym_runtime.cli.rows import opened, sources
-from gym_runtime.client import About, Client, Tracker, connect
+from gym_runtime.client import About, Client, Tracker, connect, differing
 from gym_runtime.client.reward_watch import Watch, load_watch
 from gym_runtime.client.status import dead_engine, in_progress
 from gym_runtime.client.tracking import load_tracker, tell_alarms
@@ -57,6 +57,8 @@ if TYPE_CHECKING:
 COMPLETE = "the run is complete: no rollouts are left; --extend makes it larger"
 ENGINE_LOOK_S = 2.0
 """How often `run` asks whether the engine returns only errors, and what is in progress."""
+CODE_LOOK_S = 15.0
+"""How often `run` asks whether workers that join a shared system have other code of its environments."""
 LONG_BYTES = 50 * 10**6
 """Rollouts of this size take two seconds to be read; `run` prints that it reads."""
 START_NOTE_S = 2.0
@@ -331,7 +333,10 @@ class WholeRun:
                 tell_alarms(tracking, client.driver.alarms)
             if not self._options.keep_going:
                 group.start_soon(self._watch_engine, client)
-            if not self._broker.urls:  # workers of a system that others share are busy with theirs, too
+            if self._broker.urls:
+                if not await self._code_differs(client):
+                    group.start_soon(self._watch_code, client)
+            else:  # workers of a system that others share are busy with theirs, too
                 group.start_soon(self._watch_progress, client)
             async for record in records:
                 display.add(record)
@@ -362,6 +367,21 @@ class WholeRun:
             with suppress(GymError):  # the broker is away: it comes back, or the run ends
                 pool = self._models.settings.model_pool
                 self._display.look(await in_progress(client.driver.bus, client.workers, pool))
+
+    async def _code_differs(self, client: Client) -> bool:
+        """Whether workers of others judge this run's rollouts with other code; then it is said."""
+        lines: list[str] = []
+        with suppress(GymError):  # the broker is away: it comes back, or the run ends
+            lines = differing(await client.workers(), self._recorded.plan.dataset.environments)
+        for line in lines:
+            self._display.note(line)
+        return bool(lines)
+
+    async def _watch_code(self, client: Client) -> None:
+        differs = False
+        while not differs:
+            await anyio.sleep(CODE_LOOK_S)
+            differs = await self._code_differs(client)
 
     async def _watch_engine(self, client: Client) -> None:
         """Stop a run early if its engine returns only errors."""

@@ -3,6 +3,7 @@ from .client import require_keywords as require_keywords
 from .connecting import connect as connect
 from .connecting import make_pools as make_pools
 from .row_sources import AnyRow as AnyRow
+from .row_sources import differing as differing
 from .row_sources import line as line
 from .row_sources import new_run_id as new_run_id
 from .row_sources import unserved as unserved

@@ -530,9 +530,10 @@ class Client:
                 await self.driver.open_run(info)
                 await self.driver.publish(plan.specs(info.run, attached=False))
             except BaseException:
-                # Nobody knows its id: what was published would run for no one.
+                # Nobody knows its id: what was published would run for no one. `cancel` empties the queue
+                # first, which gives a full broker the room to store that the run is over.
                 with anyio.move_on_after(CLOSE_S, shield=True), suppress(GymError):
-                    await self.driver.close_run(info, state="cancelled")
+                    await self.driver.cancel(info.run)
                 raise
             if (now := await self.driver.known(info)).closed:
                 # The run was cancelled meanwhile; nothing waits for the tasks published since then.

@@ -294,7 +294,7 @@ class NewRuns:
 
         A missing worker of a role has `APPEAR_S` seconds to appear. A role that a stream asks for later
         fails by itself. If no worker serves the model that the settings name, a warning says so: one may be
-        started later.
+        started later. Another names workers that have different code of an environment.
 
         Raises:
             UsageError: as `startable`, or no worker serves the pool of a role.
@@ -303,9 +303,14 @@ class NewRuns:
         first = list(islice(remaining, None if isinstance(specs, Sequence) else 1))
         wanted = {pool for spec in first for pool in spec.roles.values()}
         served = await _served(self._workers, wanted) if wanted else wanted
-        if self.started is None and (asked := {spec.model for spec in first} - {POLICY}):
-            for missing in unserved(await self._workers(), models=asked):
-                logger().warning(missing)
+        asked = {spec.model for spec in first} - {POLICY}
+        # Files of the user, which a colleague may have, too, and have changed.
+        named = {spec.environment for spec in first}
+        files = {name for name in named if catalogue.address(name) != name}
+        if self.started is None and (asked or files):
+            workers = await self._workers()
+            for problem in (*unserved(workers, models=asked), *differing(workers, files)):
+                logger().warning(problem)
         for spec in first:
             for role, pool in spec.roles.items():
                 if pool not in served:
@@ -358,7 +363,8 @@ def unserved(
     environments: Iterable[str] = (),
     models: Iterable[str] = (),
 ) -> list[str]:
-    """One line for each name that rollouts ask for and no worker serves now."""
+    """One line for each name that rollouts ask for and no worker serves now, or whose code differs."""
+    workers, environments = list(workers), list(environments)
     served: dict[str, set[str]] = {}
     for worker in workers:
         served.setdefault(worker.kind, set()).update(worker.pools)
@@ -380,6 +386,24 @@ def unserved(
                     f"no worker serves {noun} '{name}' now; what asks for it waits {waits}: "
                     f"gym-runtime start {start}{others}"
                 )
+    return [*lines, *differing(workers, environments)]
+
+
+def differing(workers: Iterable[Heartbeat], environments: Container[str]) -> list[str]:
+    """One line for each of these environments that workers serve with different code: either judges."""
+    first: dict[str, dict[str, Heartbeat]] = {}
+    for worker in workers:
+        for name, _, code in (said.partition("=") for said in worker.detail.get("code", "").split()):
+            if name in environments:
+                first.setdefault(name, {}).setdefault(code, worker)
+    lines: list[str] = []
+    for name, codes in first.items():
+        if len(codes) > 1:
+            places = " and ".join(f"{worker.worker} ({worker.host})" for worker in codes.values())
+            lines.append(
+                f"environment '{name}' has different code on {places}; each rollout is judged by one or the "
+                "other: 'gym-runtime drain WORKER' removes one, --prefix keeps systems apart"
+            )
     return lines
 
 

@@ -43,7 +43,13 @@ async def watching(limit_s: float, report: Callable[[str, float], None]) -> Asyn
 
     def watch() -> None:
         reported_s, own_queued_s = 0.0, 0.0
+        looked_s, used_s = time.monotonic(), time.process_time()
         while not stop.wait(limit_s / _LOOKS_PER_LIMIT):
+            away_s, worked_s = time.monotonic() - looked_s, time.process_time() - used_s
+            looked_s, used_s = looked_s + away_s, used_s + worked_s
+            if away_s > limit_s and worked_s < away_s / 2:
+                # The whole process stood still, as in a paused container: that is no code's doing.
+                tick()
             since_s, queued_s = beat[0]
             blocked_s = time.monotonic() - since_s
             if blocked_s > limit_s and since_s != reported_s:

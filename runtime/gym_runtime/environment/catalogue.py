@@ -295,6 +295,17 @@ def definition(name: str) -> tuple[Environment, Path]:
     return _definition(module), Path(module.__file__ or "")
 
 
+def code_of(environments: Iterable[LoadedEnvironment]) -> str:
+    """Digests of those that are files of the user, which may differ between machines: ``NAME=DIGEST …``."""
+    files = _files["environments"]
+    digests = {
+        one.name: hashlib.sha256(files[one.name].read_bytes() + one.source.read_bytes()).hexdigest()[:8]
+        for one in environments
+        if one.name in files
+    }
+    return " ".join(f"{name}={digest}" for name, digest in digests.items())
+
+
 class _ServedAs(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A file that serves an environment under its own name.
 

@@ -165,6 +165,8 @@ def _resource_worker(pool: PoolSpec, bus: Bus, worker: str, near: Sequence[Servi
     environments = {environment.name: environment for environment in loaded}
     hosted = ResourceWorker(bus, worker=worker, environments=environments, capacity=pool.slots, near=near)
     service, detail = hosted.service, {"sandbox": requirements.isolation()}
+    if code := catalogue.code_of(loaded):
+        detail["code"] = code
 
     async def drain() -> None:
         await _finish(bus, lambda: service.in_use, service.drained)

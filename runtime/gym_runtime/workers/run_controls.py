@@ -83,7 +83,9 @@ class RunControls:
         self._over |= before.keys() - found.keys()
         self._ranks = {run: self._ranks.get(run, Rank()) for run in found}
         for run, control in found.items():
-            self._ranks[run].share, self._ranks[run].priority = control.share or 1.0, control.priority or 0
+            rank = self._ranks[run]
+            rank.share, rank.priority = control.share or 1.0, control.priority or 0
+            rank.most = control.concurrency or 0
             if control.concurrency != before.get(run, control).concurrency:
                 for agent in self._agents:
                     subject, consumer = own_queue(run, agent)

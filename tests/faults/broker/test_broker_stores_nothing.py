@@ -111,6 +111,22 @@ async def test_a_client_that_publishes_collects_or_asks_for_rollouts_gets_the_er
     assert [REMEDY in one for one in (*said, caught.value.message)] == [True] * 3, said
 
 
+async def test_a_publish_that_fills_the_broker_leaves_nothing_of_its_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(streams, "PATIENCE_S", 0.5)
+    many = (task(number, 1_000) for number in range(3_000))
+    full = "max_file_store: 2MB"
+    with server(tmp_path / "server", 'listen: "127.0.0.1:-1"', disk=full) as (url, _, _):
+        async with connect(url) as gym:
+            with pytest.raises(BrokerError, match="insufficient resources"):
+                await gym.publish(many)
+            # It printed no id by which it could be cancelled.
+            assert await gym.driver.bus.counts("task.>") == {}
+            assert [run.state for run in await gym.runs()] == ["cancelled"]
+            await gym.publish([task(0)])
+
+
 class OfWorkers:
     """A broker as `SmallSystem` connects its workers to it."""
 

@@ -38,6 +38,16 @@ def test_what_no_worker_serves() -> None:
     assert unserved([], models=["policy"])[0].endswith("gym-runtime start model")
 
 
+def test_different_code_of_an_environment_is_named() -> None:
+    workers = [
+        Heartbeat(worker=name, kind="resource", pools=["a", "b"], host="node1", detail={"code": code})
+        for name, code in (("r1", "a=1 b=1"), ("r2", "a=1 b=2"), ("r3", "a=1 b=2"))
+    ]
+    assert unserved(workers, environments=["a"]) == []
+    (line,) = unserved(workers, environments=["a", "b"])
+    assert line.startswith("environment 'b' has different code on r1 (node1) and r2 (node1); ")
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(60)
 def test_without_a_model_that_of_the_system_answers(
@@ -60,6 +70,46 @@ def test_without_a_model_that_of_the_system_answers(
     assert json.loads(Path("theirs_run.json").read_text())["settings"]["model"] == "scripted/echo"
     rows = [json.loads(line) for line in Path("own.jsonl").read_text().splitlines()]
     assert {row["response"]["model"] for row in rows} == {"message"}
+
+
+ALWAYS = """
+from gym_runtime import Environment, Reply, Task, Verdict
+
+
+async def verify(task: Task, reply: Reply) -> Verdict:
+    return Verdict(1.0)
+
+
+environment = Environment(resource=verify, description="Any answer will do.")
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(120)
+def test_workers_with_other_code_of_an_environment_are_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for folder, code in (("theirs", ALWAYS), ("ours", ALWAYS.replace("1.0", "0.5"))):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "always.py").write_text(code)
+        (tmp_path / folder / "always.jsonl").write_text('{"responses_create_params": {"input": "Hello."}}\n')
+    monkeypatch.chdir(tmp_path / "ours")
+    model = ["--model", "scripted/message"]
+    with Started(tmp_path / "theirs", "agent:tool_loop", "resource:always", "model", *model) as system:
+        monkeypatch.setenv("GYM_NATS_URL", system.url)
+        differs = "environment 'always' has different code on resource-"
+        assert main.run(["publish", "always.jsonl", "--environment", "always"]) == 0
+        assert differs not in capsys.readouterr().err
+        # It starts a worker of its own beside theirs.
+        assert main.run(["run", "always.py", "-o", "rows.jsonl"]) == 0
+        assert differs in capsys.readouterr().err
+        with connect_sync(system.url, environments="always.py") as gym:
+            row = {"responses_create_params": {"input": "Hello."}}
+            assert len(list(gym.rollouts([row], environment="always"))) == 1
+        assert differs in capsys.readouterr().err
+        (tmp_path / "ours" / "always.py").write_text(ALWAYS)
+        assert main.run(["run", "always.py", "-o", "same.jsonl"]) == 0
+        assert differs not in capsys.readouterr().err
 
 
 @pytest.mark.slow

@@ -66,9 +66,17 @@ def test_a_loop_that_gets_no_processor_is_not_blocked(step: str, uvloop: bool, t
         assert said(tmp_path, step, uvloop=uvloop, before=behind_others) == []
 
 
+STOPPED = "subprocess.Popen(['sh', '-c', f'sleep 1; kill -CONT {os.getpid()}']); os.kill(os.getpid(), 19)"
+
+
+@pytest.mark.slow
+def test_code_that_was_stopped_with_its_process_is_not_named(tmp_path: Path) -> None:
+    step = f"await anyio.sleep(0.3); {STOPPED}; work(0.05); await anyio.sleep(0.3)"
+    assert said(tmp_path, step, uvloop=True, before="import subprocess") == []
+
+
 @pytest.mark.slow
 def test_a_loop_is_watched_again_after_its_process_was_stopped(tmp_path: Path) -> None:
-    stopped = "subprocess.Popen(['sh', '-c', f'sleep 1; kill -CONT {os.getpid()}']); os.kill(os.getpid(), 19)"
-    step = f"await anyio.sleep(0.3); {stopped}; time.sleep(0.7); await anyio.sleep(0.3); work(0.7)"
+    step = f"await anyio.sleep(0.3); {STOPPED}; time.sleep(0.7); await anyio.sleep(0.3); work(0.7)"
     times = round(2 * busy())  # as above: not each step is seen
     assert {"main", "work"} <= set(said(tmp_path, step, uvloop=True, before="import subprocess", times=times))

@@ -208,3 +208,31 @@ async def test_a_pull_of_a_higher_priority_goes_on_beside_more_idle_pulls_than_s
             await bus.enqueue("task.late.x", b"")
             await finished.wait()
     assert finished.is_set(), started
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "rank", [Rank(priority=1, most=2), Rank(share=9.0, most=2)], ids=["priority", "share"]
+)
+async def test_slots_that_a_limited_pull_cannot_use_are_the_others(bus: Bus, other: Bus, rank: Rank) -> None:
+    slots, started = Slots(8), Counter[str]()
+    others_went_on = anyio.Event()
+
+    async def handle(delivery: Delivery) -> None:
+        started[delivery.subject.split(".")[1]] += 1
+        if started["rest"] == 30:
+            others_went_on.set()
+        await anyio.sleep(0.1)
+        await delivery.ack()
+
+    for number in range(40):
+        await bus.enqueue("task.limited.x", b"%d" % number)
+        await bus.enqueue("task.rest.x", b"%d" % number)
+    limited = pulling(
+        other, handle, pattern="task.limited.>", consumer="limited", slots=slots, rank=rank, most=2
+    )
+    rest = pulling(other, handle, pattern="task.rest.>", consumer="rest", slots=slots, rank=Rank())
+    async with limited, rest:
+        with anyio.fail_after(30):
+            await others_went_on.wait()
+        assert 0 < started["limited"] < 40, started
