@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from docs.pages import PAGES, ROOT
+from gym_runtime.environment import catalogue
 from gym_runtime.messages.metric_names import METRICS, prometheus_name
 from tables import table
 
@@ -195,3 +196,17 @@ def test_every_metric_is_documented() -> None:
         )
         for metric in METRICS
     ]
+
+
+def test_the_table_of_benchmarks_has_each_with_its_repeats() -> None:
+    page = (ROOT / "docs" / "how-to" / "benchmarks.md").read_text()
+    table_of_all = page.partition("## The benchmarks")[2].partition("\n## ")[0]
+    said: dict[str, int] = {}
+    for named, _, _, repeats in re.findall(
+        r"^\| (`.*?) \| (.*?) \| (.*?) \| (.*?) \|", table_of_all, re.MULTILINE
+    ):
+        names = re.findall(r"`(\w+)`", named)
+        counts = [int(one) for one in re.findall(r"(?:^|; )(\d+)", repeats)]
+        said |= zip(names, counts if len(counts) == len(names) else counts[:1] * len(names), strict=True)
+    defined = {name: catalogue.environment(name).definition for name in catalogue.names("environments")}
+    assert said == {name: one.repeats for name, one in defined.items() if one.benchmark is not None}

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import sys
 import warnings
 from typing import Any
 
@@ -45,6 +46,14 @@ def tree(folder: str, entries: int, hidden: bool = False) -> dict[str, Any]:
 
 def _nothing(line: str) -> None:
     """A magic without an effect."""
+
+
+def _name_figures() -> None:
+    """Say which figures a cell has drawn, and close them, as a notebook does that shows them."""
+    if pyplot := sys.modules.get("matplotlib.pyplot"):
+        for number in pyplot.get_fignums():
+            print(repr(pyplot.figure(number)))
+        pyplot.close("all")
 
 
 class Kernel:
@@ -88,6 +97,7 @@ class Kernel:
         self._shell.system = self._shell.system_raw
         # Backends are found by files that the sandbox does not show; figures are named here, not drawn.
         self._shell.register_magic_function(_nothing, "line", "matplotlib")
+        self._shell.events.register("post_execute", _name_figures)
 
     def _bring(self, source: str, target: str) -> None:
         os.makedirs(target)

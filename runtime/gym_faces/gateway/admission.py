@@ -44,7 +44,7 @@ def check_caller(request: web.BaseRequest, names: Iterable[str]) -> None:
     # Browsers send it even where they leave out the origin; other clients send neither.
     site = request.headers.get("sec-fetch-site", "none").lower()
     if "origin" in request.headers or site not in ("none", "same-origin"):
-        raise _forbidden("the gateway does not answer requests of web pages (with an Origin)")
+        raise _forbidden("requests of web pages (with an Origin) are not answered")
     if problem := foreign_host(request, names):
         raise _forbidden(problem)
 

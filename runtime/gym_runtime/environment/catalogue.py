@@ -405,8 +405,8 @@ def resolve_agent_refs(ref: str) -> list[str]:
     shown = ref if len(ref) <= MAX_CHARS else f"{ref[:MAX_CHARS]}…"
     near = suggest(shown, known, "environments")
     raise UsageError(
-        f"no environment has agent_ref '{shown}'{near}. Rows can name only installed environments; "
-        "to use your own file, give its path: gym-runtime run FILE.py --input ROWS"
+        f"no environment has agent_ref '{shown}'{near}{'' if near[-1] == '?' else '.'} Rows can name only "
+        "installed environments; to use your own file, give its path: gym-runtime run FILE.py --input ROWS"
     )
 
 

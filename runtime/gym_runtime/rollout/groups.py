@@ -29,7 +29,7 @@ from typing import Any, Literal, get_args
 
 import msgspec
 
-from gym_runtime.environment.catalogue import suggest
+from gym_runtime.environment.catalogue import unknown
 from gym_runtime.errors import TaskError, UsageError
 from gym_runtime.files.rows import renumbered
 from gym_runtime.messages.outcomes import Cancelled, Failed, RolloutRecord
@@ -155,9 +155,7 @@ class Groups:
     def __init__(self, policy: GroupPolicy, *, seeded: bool = False) -> None:
         if policy not in get_args(GroupPolicy):
             known = list(get_args(GroupPolicy))
-            raise UsageError(
-                f"there is no group policy '{policy}'{suggest(policy, known)}: use one of {', '.join(known)}"
-            )
+            raise UsageError(f"there is no group policy '{policy}'{unknown(policy, known)}")
         self.replacements = 0
         self._open: dict[int, _Open] = {}
         self._policy, self._seeded = policy, seeded
@@ -284,9 +282,7 @@ def advantages(rewards: Iterable[float | None], kind: Advantage = "grpo") -> lis
     """
     if kind not in get_args(Advantage):
         known = list(get_args(Advantage))
-        raise UsageError(
-            f"there is no advantage '{kind}'{suggest(kind, known)}: use one of {', '.join(known)}"
-        )
+        raise UsageError(f"there is no advantage '{kind}'{unknown(kind, known)}")
     # One form for "no reward", as trainers' arrays have it; numbers of numpy become plain.
     given = [math.nan if reward is None else float(reward) for reward in rewards]
     if any(map(math.isinf, given)):

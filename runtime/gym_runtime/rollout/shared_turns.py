@@ -136,7 +136,7 @@ class SharedTurns:
         if self._fork.on_difference == "fail":
             raise ReplayDiffers(
                 f"after turn {turn} {who} answers {now[:SHOWN_CHARS]!r}, and the recorded rollout has "
-                f"{known[:SHOWN_CHARS]!r}; on_difference='go_on' goes on with the new answer",
+                f"{known[:SHOWN_CHARS]!r}; --go-on (on_difference='go_on') takes the new answer",
                 stage="tool",
             )
         if turn not in self.differed:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
 
 import msgspec
 
-from gym_runtime.environment.catalogue import suggest
+from gym_runtime.environment.catalogue import unknown
 from gym_runtime.errors import UNREADABLE, TaskError, UsageError
 from gym_runtime.messages.outcomes import RolloutRecord
 from gym_runtime.messages.sequences import TokenSequence
@@ -94,9 +94,7 @@ def tree_advantages(
     """
     if kind not in get_args(TreeAdvantage):
         known = list(get_args(TreeAdvantage))
-        raise UsageError(
-            f"there is no advantage of trees '{kind}'{suggest(kind, known)}: use one of {', '.join(known)}"
-        )
+        raise UsageError(f"there is no advantage of trees '{kind}'{unknown(kind, known)}")
     grown = [_grown(one) if isinstance(one, RolloutRecord) else one for one in rollouts]
     paths = _paths(grown)
     found = _of_segments([(path, one.reward) for path, one in zip(paths, grown, strict=True)], kind)

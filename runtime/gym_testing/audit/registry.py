@@ -6,6 +6,7 @@ the same decorators; these count for that module's environment only.
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -13,7 +14,7 @@ from typing import Any, Literal
 import msgspec
 from gym_runtime.errors import UsageError
 
-from gym_testing.audit.target import Target
+from gym_testing.audit.target import KINDS, Target
 
 Expect = Literal["nothing", "less", "full"]
 """What a sound verifier gives: no more than silence gets; less than the perfect rollout; as much as it."""
@@ -68,6 +69,9 @@ def exploit(*kinds: str, last: bool = False) -> Callable[[Make], Make]:
     Args:
         kinds: the kinds of rows that it is for, such as ``"boxed"`` or ``"code"``; all by default.
         last: its replies may take long to judge.
+
+    Raises:
+        UsageError: there is no such kind: no row would ever get its replies.
     """
     return _registering("nothing", kinds, last=last)
 
@@ -83,6 +87,14 @@ def same_answer(*kinds: str) -> Callable[[Make], Make]:
 
 
 def _registering(expect: Expect, kinds: Sequence[str], *, last: bool = False) -> Callable[[Make], Make]:
+    for kind in kinds:
+        if kind not in KINDS:
+            call = traceback.extract_stack(limit=3)[0]
+            known = ", ".join(KINDS)
+            raise UsageError(
+                f"{call.filename}:{call.lineno}: there is no kind of rows {kind!r}; there are: {known}"
+            )
+
     def register(make: Make) -> Make:
         file = str(Path(make.__code__.co_filename).resolve())
         name = f"{Path(file).stem}:{make.__name__}"

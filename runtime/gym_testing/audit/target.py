@@ -33,6 +33,13 @@ ANSWER_FIELDS = (
 """Fields of a row that may hold its answer, as datasets call them."""
 TAGS = ("answer", "solution", "final_answer", "action", "score")
 LETTERS = "ABCDEFGHIJ"
+FORMS = ("boxed", "tag", "line", "code", "sql", "json", "patch", "field", "whole")
+"""What the answer may stand in: `Span.form`."""
+KINDS = (
+    *("text", "calls", "number", "choice", "schema", "prose", *FORMS),
+    *("judge", "verify", "session", "episode"),
+)
+"""What `Target.kinds` may hold: what the row has, the form of its answer; what its environment is."""
 
 _ANSWER_LINE = re.compile(r"(?i)\banswer(?: is)?[:\s*]{1,4}\(?([^\n*)]{1,200}?)[)*.]*[ \t]*$", re.MULTILINE)
 _LATEX_TEXT = re.compile(r"\s*\\text\{([^{}]*)\}\s*")
@@ -46,7 +53,7 @@ class Span(msgspec.Struct, frozen=True):
     """Where the answer is in a text.
 
     Attributes:
-        form: ``boxed``, ``tag``, ``line``, ``code``, ``sql``, ``json``, ``patch``, ``field`` or ``whole``.
+        form: one of `FORMS`.
         begin, close: where the form begins and ends, such as ``\\boxed{`` and ``}`` round the answer.
     """
 

@@ -225,6 +225,7 @@ async def test_an_environment_that_answers_differently_fails_the_fork_or_goes_on
     (failed,) = await forks(system, stored, 2)
     assert isinstance(failed.outcome, Failed)
     assert (failed.reward, failed.attempt, failed.outcome.fault.name) == (None, 1, "ReplayDiffers")
+    assert "; --go-on (on_difference=" in failed.outcome.fault.message
     assert "after turn 1 the tool 'add' answers '6', and the recorded rollout has '1'" in failed.ending
 
     (gone_on,) = await forks(system, stored, 2, on_difference="go_on")

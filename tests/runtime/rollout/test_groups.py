@@ -162,7 +162,7 @@ def test_advantages_leave_out_what_has_no_reward() -> None:
 
 
 def test_an_unknown_policy_is_refused_with_the_nearest_one() -> None:
-    with pytest.raises(UsageError, match="did you mean 'shrink'"):
+    with pytest.raises(UsageError, match=r"did you mean 'shrink'\?$"):
         Groups("shrnk")  # type: ignore[arg-type]
 
 

@@ -68,7 +68,7 @@ def test_forks_are_a_tree_without_their_parent_too() -> None:
 
 
 def test_what_is_no_tree_is_refused() -> None:
-    with pytest.raises(UsageError, match="did you mean 'spo'"):
+    with pytest.raises(UsageError, match=r"did you mean 'spo'\?$"):
         tree_advantages(TREE, "spoo")  # type: ignore[arg-type]
     with pytest.raises(TaskError, match="forks itself"):
         tree_advantages([Grown("a", 2, 1.0, "b", 1), Grown("b", 2, 1.0, "a", 1)])

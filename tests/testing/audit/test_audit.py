@@ -279,6 +279,20 @@ def test_a_maker_that_raises_is_named(capsys: pytest.CaptureFixture[str]) -> Non
     assert not Path("sums.audit.json").exists()
 
 
+@pytest.mark.parametrize(
+    ("written", "named"), [('@near_miss("txet")', "'txet'"), ("@near_miss", "<function units")]
+)
+def test_a_maker_for_rows_that_there_are_not_is_refused(
+    written: str, named: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Not passed over in silence: nothing would be tried."""
+    Path("sums.py").write_text(MODULE.replace('@near_miss("text")', written))
+    assert main.run(["audit", "./sums.py"]) == 2
+    (said,) = capsys.readouterr().err.splitlines()
+    assert "sums.py:27: " in said
+    assert f"there is no kind of rows {named}" in said
+
+
 @pytest.mark.slow
 @pytest.mark.anyio
 async def test_the_library_has_far_more_than_sixty_exploits() -> None:

@@ -54,8 +54,8 @@ def load(address: str) -> Any:
         if code is None or not named_code.mentions(code, "def load_environment("):
             raise
         raise UsageError(
-            f"{error.message}. The module has load_environment: it is for verifiers before 0.4, whose "
-            "environments 0.4 cannot run"
+            f"{error.message.rstrip('.')}. The module has load_environment: it is for verifiers before 0.4, "
+            "whose environments 0.4 cannot run"
         ) from error
 
 

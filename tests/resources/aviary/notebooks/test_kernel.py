@@ -37,6 +37,18 @@ async def kernel(capsule: Path) -> Any:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(120)
+async def test_figures_are_named_once(kernel: Kernel) -> None:
+    """As a notebook shows those of a cell, and then begins new ones."""
+    drawn = "import matplotlib.pyplot as plt; plt.plot([1, 2]); plt.show(); plt.figure(figsize=(2, 1)); 1 / 0"
+    # On a busy machine the import takes seconds.
+    said = await kernel.run(drawn, 100)
+    assert "ZeroDivisionError" in said
+    assert "<Figure size 640x480 with 1 Axes>\n<Figure size 200x100 with 0 Axes>" in said
+    assert await kernel.run("plt.get_fignums()", 20) == "[]"
+
+
+@pytest.mark.slow
 async def test_a_kernel_is_a_notebooks(kernel: Kernel) -> None:
     cells = {
         "x = 20": "",
