@@ -95,7 +95,9 @@ def test_what_an_agent_does_wrong_is_found(body: str, capsys: pytest.CaptureFixt
     module = f"wrong_{list(WRONG_AGENTS).index(body)}.py"  # a process imports a file once
     Path(module).write_text(f"{AGENT}        {body}\n")
     assert main.run(["test", module, "--json"]) == 1
-    (report,) = json.loads(capsys.readouterr().out)
+    written = capsys.readouterr()
+    assert written.err.count("Traceback") <= 1
+    (report,) = json.loads(written.out)
     rule, said = WRONG_AGENTS[body]
     (detail,) = [one["detail"] for one in report["findings"] if one["rule"] == rule and not one["passed"]]
     assert said in detail
@@ -286,6 +288,7 @@ def test_what_a_tool_raises_is_logged_apart_and_without_its_variables(command: t
     assert "ValueError: boom" in done.stderr
     assert "hunter2" not in done.stderr + done.stdout
     if command[0] == "test":
+        assert done.stderr.count("Traceback") == 1
         details = [finding["detail"] for finding in report["findings"]]
         assert any(
             "bank.jsonl:1: scores 0 instead of 1; deposit raised ValueError: boom" in d for d in details
