@@ -118,7 +118,10 @@ class TakesMore(Session[GoalTask]):
     ("shape", "message"),
     [
         (takes_the_task, "takes_the_task(task) is called with (task, reply), then its roles"),
-        (names_its_role, "names_its_role(task, reply, *, judge) is called with (task, reply), then its roles"),
+        (
+            names_its_role,
+            "names_its_role(task, reply, *, judge) is called with (task, reply), then its roles",
+        ),
         (OpensATask, "OpensATask.open(self, task) is called with (self)"),
         (StepsAnAction, "StepsAnAction.step(self) is called with (self, reply)"),
         (OpensByYield, "OpensByYield.open has a yield, so a call of it would run nothing"),
