@@ -190,7 +190,7 @@ class Container:
                 raise SetupError("folders that can be written need isolation by bubblewrap")
             absent = not f"{normpath(join('/tmp', self._directory))}/".startswith("/tmp/")
             if absent and not (self._view.writable or self._view.layers):
-                raise SetupError(f"without an image directory is the name of a new folder, not {self._directory!r}")
+                raise SetupError(f"without an image directory names a new folder, not {self._directory!r}")
             child = await process.started(process.Program(server, self.limits, self._view))
             if self.ended is None:
                 self._child = child
