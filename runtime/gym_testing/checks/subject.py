@@ -114,4 +114,4 @@ class Subject(msgspec.Struct, frozen=True):
         verdict = (await self.resource.compare(example.row, candidates, models))[place]
         if verdict.reward is None:
             raise from_fault(verdict.fault or no_verdicts("nothing").fault())
-        return Verdict(verdict.reward, verdict.components, dict(verdict.fields))
+        return Verdict(verdict.reward, verdict.components, dict(verdict.fields), verdict.rewards)
