@@ -114,9 +114,9 @@ async def _check(subject: LoadedEnvironment | ModuleType) -> Report:
         from gym_testing.checks import agent_contract  # it starts workers, which environments need not
 
         name = Path(subject.__file__ or "").stem
-        findings = await agent_contract.check(
-            subject, cast("type[Agent]", catalogue.load_class("agents", name))
-        )
+        agent = cast("type[Agent]", catalogue.load_class("agents", name))
+        async with _saying_what_takes_long(name) as starting:
+            findings = await agent_contract.check(subject, agent, starting)
     else:
         name = subject.name
         async with _saying_what_takes_long(name) as starting:

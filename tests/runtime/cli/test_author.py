@@ -103,6 +103,18 @@ def test_what_an_agent_does_wrong_is_found(body: str, capsys: pytest.CaptureFixt
     assert said in detail
 
 
+def test_an_agent_that_does_not_end_is_named_while_it_is_checked(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gym_testing.commands.test.LONG_S", 0.2)
+    monkeypatch.setattr("gym_testing.checks.agent_contract.LIMIT_S", 1.0)
+    Path("endless.py").write_text(f"{AGENT}        import anyio\n        await anyio.sleep_forever()\n")
+    assert main.run(["test", "endless.py"]) == 1
+    written = capsys.readouterr()
+    assert "endless: 'a message ends it' has been checked for" in written.err
+    assert "its rollouts did not end within 1 s" in written.out
+
+
 def test_new_puts_it_where_it_is_told(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main.run(["new", "placed", "--directory", "some/where"]) == 0
     assert "gym-runtime test some/where/placed.py" in capsys.readouterr().out
