@@ -16,14 +16,12 @@ import anyio.lowlevel
 import pytest
 from aiohttp import web
 from gym_data.web.listener import serving
-from gym_resources.mcp_tools import McpEpisode, McpServer, mcp_connection, mcp_episode
+from gym_resources.mcp_tools import McpServer, mcp_connection, mcp_episode
 from gym_resources.mcp_tools.listed_tools import cleaned
 from gym_resources.mcp_tools.mcp_connection import Connection, Lines
-from gym_runtime import Reply, Task, make_response
-from gym_runtime.environment import Resource, catalogue
+from gym_runtime.environment import catalogue
 from gym_runtime.errors import ResourceError, UsageError
 from gym_runtime.messages.outcomes import Completed
-from gym_testing.checks.hints import MUTABLE
 from gym_testing.small_system import answer, function_call
 from resources.guests.guest_runs import guest, made
 from resources.guests.mcp_servers import COUNTER, choice, program, said, server, texts
@@ -51,31 +49,6 @@ async def test_a_program_in_the_sandbox(tmp_path: Path) -> None:
     assert output[3] == "There is no tool 'rm'."
     assert texts(bytes(second.row)) == output
     assert len(row["mcp_tools"]) == 16
-
-
-class Counting(McpEpisode[Task]):
-    server = McpServer(url="http://127.0.0.1:9/mcp")
-
-    async def open(self) -> None: ...
-
-
-class Greeting(McpEpisode[Task]):
-    async def open(self) -> None: ...
-
-    async def reset(self) -> str:
-        return "Hello."
-
-
-async def test_an_environment_that_forgets_the_methods_of_its_base_is_told_what_to_call() -> None:
-    row = json.dumps({"responses_create_params": {"input": "go"}}).encode()
-    for shape, played, missing in ((Counting, "reset", "open"), (Greeting, "step", "reset")):
-        resource = Resource(shape)
-        session = await resource.open(row)
-        with pytest.raises(
-            ResourceError, match=rf"begin your {missing} with 'await super\(\).{missing}\(\)'"
-        ):
-            await (session.reset() if played == "reset" else session.step(Reply(make_response("x"))))
-    assert not isinstance(McpEpisode.tools, MUTABLE)  # each author was told that it is kept on the class
 
 
 async def test_rows_that_are_made_meanwhile(tmp_path: Path) -> None:
