@@ -29,6 +29,7 @@ import signal
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from posixpath import join, normpath
 
 import anyio
 from anyio import to_thread
@@ -51,12 +52,11 @@ START_LIMIT_S = 1800.0
 LAST_WORDS_BYTES = 2000
 DECODED_HERE_BYTES = 4 << 20
 """Longer answers are decoded in a thread: about a millisecond per megabyte."""
-# 128 + SIGKILL, as shells say it.
-KILLED = 137
+KILLED = 137  # 128 + SIGKILL, as shells say it
 
 SERVER = r"""
 export PATH="$2:$PATH" GIT_CONFIG_NOSYSTEM=1 GIT_TERMINAL_PROMPT=0
-[ -d "$1" ] || mkdir -p "$1"; cd "$1" || exit 125
+[ -d "$1" ] || mkdir -p -- "$1"; cd -- "$1" || exit 125
 shell=/bin/sh
 [ -x /bin/bash ] && shell=/bin/bash
 full=Tm8gc3BhY2UgbGVmdCBvbiBkZXZpY2UK  # No space left on device
@@ -188,9 +188,9 @@ class Container:
                 raise SetupError("a sandbox without an image has no network; name an image")
             if (self._view.writable or self._view.layers) and bubblewrap.weak():
                 raise SetupError("folders that can be written need isolation by bubblewrap")
-            absent = self._directory.startswith("/") and not f"{self._directory}/".startswith("/tmp/")
+            absent = not f"{normpath(join('/tmp', self._directory))}/".startswith("/tmp/")
             if absent and not (self._view.writable or self._view.layers):
-                raise SetupError("without an image directory is the name of a new folder, such as 'work'")
+                raise SetupError(f"without an image directory names a new folder, not {self._directory!r}")
             child = await process.started(process.Program(server, self.limits, self._view))
             if self.ended is None:
                 self._child = child

@@ -113,6 +113,14 @@ async def test_a_game_of_several_seats_is_forked_from_its_beginning_only() -> No
     assert (record.outcome, record.rewards, record.turns) == (Completed(), {"first": 1.0, "second": 0.0}, 2)
 
 
+async def test_a_reward_of_a_seat_that_the_agent_has_not_fails_the_rollout() -> None:
+    """A trainer would leave out the seat that is meant, without a word."""
+    record = await play(Exact(FIRST, SECOND, LAST), agent_options={"seats": ["first", "secnd"]})
+    assert isinstance(record.outcome, Failed)
+    said = "verify named rewards of the seats second; the agent's seats are first, secnd"
+    assert (record.outcome.fault.stage, record.outcome.fault.message) == ("verify", said)
+
+
 async def test_seats_that_are_none_are_refused() -> None:
     for names in ((), ("a", "a"), ("A",), ("a b",), ("a/x",)):
         with pytest.raises(UsageError, match="give each trained seat its own name"):

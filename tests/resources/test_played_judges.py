@@ -13,7 +13,7 @@ from gym_runtime.environment.environment import LoadedEnvironment
 from gym_runtime.environment.roles import ScriptedAnswers
 from gym_runtime.environment.verdict import make_response
 from gym_runtime.errors import ModelUnavailable, UnusableAnswer
-from gym_testing.checks.contract import Subject
+from gym_testing.checks.subject import Subject
 from resources.judging import judged_by, usable
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("one_loop")]

@@ -9,7 +9,7 @@ import pytest
 from gym_runtime.environment import examples
 from gym_runtime.environment.settings import filled
 from gym_runtime.errors import AssetMissing
-from gym_testing.checks.contract import Subject
+from gym_testing.checks.subject import Subject
 from gym_view.recipes import PartEntry, part, recipes
 from resources.judging import usable
 

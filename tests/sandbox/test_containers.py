@@ -236,11 +236,13 @@ async def test_an_image_that_cannot_be_had_is_a_failure(image: str | None) -> No
 
 
 async def test_a_folder_that_only_an_image_could_have_is_refused() -> None:
-    for directory in ("/work", "/tmpx"):
-        with pytest.raises(SetupError, match="without an image directory is the name of a new folder"):
+    for directory in ("/work", "/tmpx", "/tmp/../opt", "../opt"):
+        with pytest.raises(SetupError, match="without an image directory names a new folder"):
             await Container(directory=directory).start()
-    async with Container(directory="/tmp/work", limits=SMALL) as box:
-        assert (await box.run("pwd", timeout_s=60)).stdout == b"/tmp/work\n"
+    for directory in ("/tmp/work", "-p"):
+        async with Container(directory=directory, limits=SMALL) as box:
+            there = b"/tmp/" + directory.removeprefix("/tmp/").encode()
+            assert (await box.run("pwd", timeout_s=60)).stdout == there + b"\n"
 
 
 @pytest.mark.slow

@@ -117,6 +117,38 @@ def test_a_rollout_that_the_file_has_twice_counts_once(
         assert Path("again.jsonl").read_text() == judged
 
 
+RANKED = """
+from gym_runtime import Candidates, Environment, Pending, Reply, Task, Verdict
+
+async def verify(task: Task, reply: Reply) -> Pending:
+    return Pending(reply.text)
+
+async def compare(candidates: Candidates[Task]) -> list[Verdict]:
+    return [Verdict(1.0, rewards={"first": 1.0, "second": 0.5}) for _ in candidates.rollout_indices]
+
+environment = Environment(resource=verify, compare=compare, description="Ranks seats.")
+"""
+
+
+def test_a_comparison_of_stored_rows_rewards_each_seat_again() -> None:
+    Path("ranked.py").write_text(RANKED)
+    given = [
+        {
+            "responses_create_params": {"input": "go"},
+            "response": json.loads(make_response("hi")),
+            "reward": 1.0,
+            "_ng_task_index": 0,
+            "_ng_rollout_index": index,
+            "_gym": {"rollout_id": f"r.0.{index}", "compared": [0, 1]},
+        }
+        for index in range(2)
+    ]
+    Path("stored.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in given))
+    assert main.run(["reverify", "ranked", "--rollouts", "stored.jsonl", "--output", "again.jsonl"]) == 0
+    again = [json.loads(line) for line in Path("again.jsonl").read_text().splitlines()]
+    assert [row["_gym"]["rewards"] for row in again] == [{"first": 1.0, "second": 0.5}] * 2
+
+
 def test_another_reward_is_a_failure_if_one_says_so(capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ["reverify", "summed", "--rollouts", "stored.jsonl", "-o"]
     assert main.run([*arguments, "a.jsonl"]) == 0

@@ -7,14 +7,17 @@
 
         async def verify(self, reply: Reply) -> Verdict: ...
 
-The model gets the tools at the beginning, and its calls go to the server until it answers without one. All
-sessions of a worker must find the same tools: a server whose list has changed is refused.
+An ``open``, ``reset`` or ``close`` of its own calls that of `McpEpisode`, too. The model gets the tools at
+the beginning, and its calls go to the server until it answers without one. All sessions of a worker must find
+the same tools: a server whose list has changed is refused.
 """
 
 from __future__ import annotations
 
 import hashlib
 from base64 import b64decode
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 import msgspec
@@ -40,7 +43,7 @@ class McpEpisode(Episode[T]):
     """
 
     server: McpServer
-    tools: dict[str, McpTool] = {}  # noqa: RUF012 - replaced, never changed
+    tools: Mapping[str, McpTool] = MappingProxyType({})
     digest: str = ""
     _connection: Connection | None = None
 
@@ -53,7 +56,8 @@ class McpEpisode(Episode[T]):
             await self._connection.__aexit__()
 
     async def reset(self) -> str | None:
-        assert self._connection is not None
+        if self._connection is None:
+            raise ResourceError("there is no connection: begin your open with 'await super().open()'")
         self.tools = model_names(await self._connection.tools())
         self.offered_tools = [
             {
@@ -71,6 +75,8 @@ class McpEpisode(Episode[T]):
         return None
 
     async def step(self, reply: Reply) -> Step:
+        if not self.digest:
+            raise ResourceError("no tools were offered: begin your reset with 'await super().reset()'")
         outputs = {
             call.call_id: await self._called(call.name, call.arguments) for call in reply.function_calls
         }

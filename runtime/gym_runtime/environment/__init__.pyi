@@ -25,7 +25,7 @@ from .roles import RoleLog as RoleLog
 from .roles import Scripted as Scripted
 from .roles import ScriptedAnswers as ScriptedAnswers
 from .roles import create_params as create_params
-from .settings import agent_problems as agent_problems
+from .settings import checked_agent as checked_agent
 from .settings import filled as filled
 from .settings import require_known as require_known
 from .shapes import as_features as as_features

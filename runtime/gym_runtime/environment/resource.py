@@ -100,12 +100,16 @@ def role_parameters(function: Callable[..., Any], roles: Sequence[Role], *given:
     found: list[Role] = []
     where = f"{place(function)}{getattr(function, '__name__', 'verify')}"
     signature = inspect.signature(function)
+    asked = list(signature.parameters)[len(given) :]
     try:
-        signature.bind_partial(*given)
+        signature.bind(*given, *asked)
     except TypeError:
-        taken = ", ".join(signature.parameters)
-        raise UsageError(f"{where}({taken}) is called with ({', '.join(given)}), then its roles") from None
-    for name in list(signature.parameters)[len(given) :]:
+        bare = [one.replace(annotation=one.empty) for one in signature.parameters.values()]
+        taken = signature.replace(parameters=bare, return_annotation=signature.empty)
+        raise UsageError(
+            f"{where}{taken} is called with ({', '.join(given)}), then its roles, by position"
+        ) from None
+    for name in asked:
         if name not in known:
             there = f"; there are: {', '.join(known)}" if known else ""
             raise UsageError(

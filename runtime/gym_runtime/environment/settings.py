@@ -15,7 +15,7 @@ import msgspec
 from msgspec import Raw
 
 from gym_runtime.environment import catalogue
-from gym_runtime.environment.environment import AgentChoice, Environment, LoadedEnvironment, fitting, harness
+from gym_runtime.environment.environment import AgentChoice, LoadedEnvironment, fitting, harness
 from gym_runtime.environment.roles import create_params
 from gym_runtime.errors import UsageError
 from gym_runtime.messages.choices import choices
@@ -111,20 +111,6 @@ def checked_agent(choice: AgentChoice) -> AgentChoice:
         said = f"{in_words(str(error))}{choices(error, kind)}"
         raise UsageError(f"options of agent '{agent}': {said}") from error
     return choice
-
-
-def agent_problems(definition: Environment) -> list[str]:
-    """What is wrong with the agents that an environment names: one is not there, or has no such option."""
-    found: list[str] = []
-    for choice in (AgentChoice(definition.agent, definition.agent_options), *definition.agents.values()):
-        if not catalogue.exists("agents", choice.name):
-            near = catalogue.suggest(choice.name, catalogue.names("agents"), "agents")
-            found.append(f"there is no agent '{choice.name}'{near}")
-        try:
-            checked_agent(choice)
-        except UsageError as error:
-            found.append(str(error))
-    return found
 
 
 def filled(environment: LoadedEnvironment, row: bytes, agent_ref: str | None) -> bytes:

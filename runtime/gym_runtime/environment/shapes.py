@@ -324,5 +324,9 @@ def compared(verdict: object, rollout_index: int) -> ComparedVerdict:
     except ResourceError as error:
         raise ResourceError(error.message, stage="compare") from error
     return ComparedVerdict(
-        rollout_index=rollout_index, reward=verdict.reward, components=verdict.components, fields=fields
+        rollout_index=rollout_index,
+        reward=verdict.reward,
+        components=verdict.components,
+        fields=fields,
+        rewards=verdict.rewards,
     )

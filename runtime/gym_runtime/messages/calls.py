@@ -296,6 +296,7 @@ class ComparedVerdict(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
     Attributes:
         reward: None exactly if there is a ``fault``.
         fields: values as JSON.
+        rewards: of the rollout's seats, by their names.
     """
 
     rollout_index: int
@@ -303,6 +304,7 @@ class ComparedVerdict(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
     components: dict[str, float] = {}
     fields: dict[str, Raw] = {}
     fault: Fault | None = None
+    rewards: dict[str, float] = {}
 
 
 class Comparison(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -221,7 +221,9 @@ def with_verdict(
         if name == "response":
             row["reward"] = reward
     add_verdict(row, numbers, reward, verdict.components, verdict.fields)
-    return _ended(replace(record, reward=reward), row, numbers, asked, {"compared": compared})
+    rewards = verdict.rewards
+    more: dict[str, Any] = {"compared": compared, **({"rewards": rewards} if rewards else {})}
+    return _ended(replace(record, reward=reward, rewards=rewards), row, numbers, asked, more)
 
 
 def without_verdict(

@@ -107,7 +107,7 @@ class Rollout:
         self.drifted_calls = 0
         self.weight_versions: list[str] = []
         self.last_response: Response | None = None
-        self.seat = ""
+        self.seat, self._seats = "", tuple[str, ...]()
         self._tree = CallTree()
         self._line = -1  # the last call of `respond`
         self.branches: Callable[[], Branches] = self._tree.branches
@@ -274,8 +274,9 @@ class Rollout:
         Raises:
             UsageError: they are no different names.
         """
-        self.seat, *_ = names = checked_names(names)
-        return [self._seat(name, f"seat{number}") for number, name in enumerate(names)]
+        self._seats = checked_names(names)
+        self.seat = self._seats[0]
+        return [self._seat(name, f"seat{number}") for number, name in enumerate(self._seats)]
 
     def _seat(self, name: str, conversation: str) -> Seat:
         role, params = name.partition("/")[0], self._call_params
@@ -431,6 +432,10 @@ class Rollout:
                     stage="verify",
                 ) from error
             verdict.checked()
+            strange = [one for one in verdict.rewards if self._seats and one not in self._seats]
+            if strange:  # a trainer would leave out the seat that is meant, without a word
+                what = f"{', '.join(strange)}; the agent's seats are {', '.join(self._seats)}"
+                raise ResourceError(f"verify named rewards of the seats {what}", stage="verify")
             evaluation = {"gen_ai.evaluation.name": "reward", "gen_ai.evaluation.score.value": verdict.reward}
             tracing.event("gen_ai.evaluation.result", evaluation)
         return verdict

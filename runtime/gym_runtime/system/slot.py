@@ -26,7 +26,7 @@ import msgspec
 from gym_sandbox.processes import priority
 from setproctitle import setproctitle
 
-from gym_runtime.errors import GymError, RuntimeFault, TransportError, UsageError, leaf
+from gym_runtime.errors import GymError, RuntimeFault, TransportError, UsageError, described, leaf
 from gym_runtime.retrying import Backoff, Pauses
 from gym_runtime.system.spec import DRAIN_LINE, DRAIN_SIGNAL, READY_LINE, WAITING, PoolSpec, SystemSpec
 
@@ -44,6 +44,8 @@ A thousand in flight, as many as an agent worker has by default, lead to none. W
 longer.
 """
 TITLE_CHARS = 60
+RAISED = 1
+"""A worker's exit status when it raised what is no error of the runtime."""
 IN_TROUBLE = 75
 """A worker's exit status when a restart may help (EX_TEMPFAIL)."""
 FROM_OUTSIDE = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
@@ -133,7 +135,7 @@ class Slot:
 
     def _become(self, system: SystemSpec, lifeline: tuple[int, int], report: int) -> NoReturn:
         """The child's side of a fork."""
-        status = 1
+        status = RAISED
         try:
             gc.set_threshold(*GC_THRESHOLD)
             # The pipe belongs to the supervisor: this process's signals would wake it.
@@ -152,7 +154,8 @@ class Slot:
             os.dup2(2, 1)  # standard output belongs to the supervisor's events
             status = _work(system, self, ours, report)
         except BaseException:  # noqa: BLE001 - the child must end here, on any error
-            traceback.print_exc()
+            # The next starts mostly fail in the same way: their last line is enough.
+            traceback.print_exc(limit=0 if self._false_starts else None)
         finally:
             # The reader of standard error may be gone.
             with contextlib.suppress(OSError):
@@ -206,7 +209,7 @@ class Slot:
         self.crashed = self.name if crash else ""
         self.killed = self.name if -code in FROM_OUTSIDE else ""
         self._false_starts = 0 if self.ready or passing else self._false_starts + 1
-        if passing:
+        if passing or (code == RAISED and reason):
             how, reason = f"ended: {reason}", ""
         else:
             how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"exited with status {code}"
@@ -228,7 +231,7 @@ class Slot:
 def _work(system: SystemSpec, slot: Slot, lifeline: int, report: int) -> int:
     import anyio
 
-    from gym_runtime.cancellation import contain_interrupts
+    from gym_runtime.cancellation import contain_interrupts, raised_at
     from gym_runtime.rpc.quarantine import Before
     from gym_runtime.system.worker_process import work
 
@@ -249,6 +252,8 @@ def _work(system: SystemSpec, slot: Slot, lifeline: int, report: int) -> int:
     except BaseException as error:
         cause = leaf(error)
         if not isinstance(cause, GymError):
+            reason = f"{described(cause)} ({raised_at(cause.__traceback__)})"
+            os.write(report, reason.encode(errors="replace"))
             raise
         os.write(report, str(cause).encode())
         return IN_TROUBLE if isinstance(cause, TransportError | RuntimeFault) else 2

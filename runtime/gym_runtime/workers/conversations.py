@@ -18,7 +18,7 @@ from msgspec import Raw
 from msgspec.structs import replace
 
 from gym_runtime import clock
-from gym_runtime.errors import ConversationUnknown
+from gym_runtime.errors import UNREADABLE, ConversationUnknown, ModelUnavailable
 from gym_runtime.messages.calls import ModelAnswer, ModelCall, Prefix, prefix_after
 from gym_runtime.workers.adapter import ConversationNotes
 
@@ -94,11 +94,19 @@ class Conversations:
     def keep(
         self, call: ModelCall, answer: ModelAnswer, notes: ConversationNotes | None = None
     ) -> ModelAnswer:
-        """Keep a complete call and its answer for the next turn; return the answer with ``kept`` set."""
+        """Keep a complete call and its answer for the next turn; return the answer with ``kept`` set.
+
+        Raises:
+            ModelUnavailable: the answer is not a response.
+        """
         if not call.conversation:
             return answer
+        try:
+            output = _decode_output(answer.response).output
+        except UNREADABLE as error:
+            raise ModelUnavailable(f"the model's answer is not a response: {error}", stage="model") from error
         # Copies: a slice would keep the answer's whole buffer in memory, log-probabilities included.
-        items = [*call.input, *[item.copy() for item in _decode_output(answer.response).output]]
+        items = [*call.input, *[item.copy() for item in output]]
         prefix = prefix_after(answer.tokens, len(items))
         notes = ConversationNotes() if notes is None else notes
         size_bytes = _size_bytes(call.params, items, prefix) + notes.size_bytes

@@ -69,7 +69,7 @@ async def ask_engine(
 
     Raises:
         ModelRefused, ModelUnavailable: the engine's last error.
-        ModelError: the adapter's code cancelled itself.
+        ModelError: the adapter's code cancelled itself, or returned what is no answer.
     """
     limits = limits or CallLimits()
     backoff, hung = Backoff(ENGINE_PAUSES), 0
@@ -80,7 +80,7 @@ async def ask_engine(
         try:
             with limits.limited(call_timeout_s, call.params, again=hung):
                 async with contained(ModelError, "model"):
-                    answer = await respond(call, context)
+                    answer = _checked(await respond(call, context))
             took_s = clock.monotonic() - started_s
             limits.answered(took_s, health.answered(answer, took_s))
             return answer
@@ -100,6 +100,20 @@ async def ask_engine(
             await anyio.sleep(wait_s)
     # For the type checker: the last try raises or returns.
     raise AssertionError("MAX_TRIES is at least 1")
+
+
+def _checked(answer: Any) -> calls.ModelAnswer:
+    """What an adapter returned, if it is an answer; its author may have forgotten a part."""
+    what = type(answer).__name__
+    if isinstance(answer, calls.ModelAnswer):
+        if isinstance(answer.response, Raw):  # pyright: ignore[reportUnnecessaryIsInstance]
+            return answer
+        what = f"{what}(response={type(answer.response).__name__})"
+    raise ModelError(
+        f"the adapter's respond returned {what}; it must return ModelAnswer(response=Raw(...)) with the JSON "
+        "of a response, such as Raw(make_response(TEXT))",
+        stage="model",
+    )
 
 
 class ModelWorker:

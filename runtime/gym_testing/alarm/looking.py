@@ -33,8 +33,8 @@ from gym_testing.alarm.auditor import ROLE, is_deserved
 from gym_testing.audit import mutations
 from gym_testing.audit.registry import makers, probes
 from gym_testing.audit.target import ANSWER_FIELDS, Target
-from gym_testing.checks.contract import Subject
 from gym_testing.checks.reverification import asked_models
+from gym_testing.checks.subject import Subject
 
 TOLERANCE = 1e-9
 TRIED = 6

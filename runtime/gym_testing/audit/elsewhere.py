@@ -18,7 +18,7 @@ from gym_runtime.environment import Example, LoadedEnvironment, catalogue, examp
 from gym_runtime.errors import GymError
 from msgspec import Raw
 
-from gym_testing.checks.contract import Subject
+from gym_testing.checks.subject import Subject
 
 ELSEWHERE = {"TZ": "Asia/Kathmandu", "LC_ALL": "tr_TR.UTF-8", "LANG": "tr_TR.UTF-8", "PYTHONHASHSEED": "4711"}
 """What differs in the other process: an odd time zone, a locale with other letters, another order of sets."""

@@ -51,7 +51,7 @@ from gym_testing.audit.pairs import unfair
 from gym_testing.audit.registry import Expect, Probe, makers, probes
 from gym_testing.audit.rows import others, read, targets
 from gym_testing.audit.target import Target
-from gym_testing.checks.contract import SILENCE, Subject
+from gym_testing.checks.subject import SILENCE, Subject
 
 TOLERANCE = 1e-9
 OWN = [str(module.__file__) for module in (exploits, program_exploits, mutations, same_answers)]

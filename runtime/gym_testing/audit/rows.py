@@ -20,7 +20,7 @@ from gym_runtime.errors import UNREADABLE, GymError, TaskError, UsageError
 
 from gym_testing.audit.artifact import Input
 from gym_testing.audit.target import ANSWER_FIELDS, Target
-from gym_testing.checks.contract import Subject
+from gym_testing.checks.subject import Subject
 
 FORMS = ("{}", "\\boxed{{{}}}", "Answer: {}", "<answer>{}</answer>")
 TRIED = 8

@@ -60,10 +60,15 @@ class _Hall(Episode[Task]):
         return Verdict(float(len(reply.messages)))
 
 
-async def check(module: ModuleType, agent: type[Agent]) -> list[Finding]:
-    """Check every rule on an agent of a user's module."""
+async def check(module: ModuleType, agent: type[Agent], starting: Callable[[str], None]) -> list[Finding]:
+    """Check every rule on an agent of a user's module.
+
+    Args:
+        starting: called with each rule before it is checked.
+    """
     findings = [_explained(module)]
     for rule, problems in RULES.items():
+        starting(rule)
         try:
             with anyio.fail_after(LIMIT_S):
                 found = await problems(agent())

@@ -7,45 +7,46 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import suppress
-from pathlib import Path
 from typing import Any, cast
 
 import msgspec
-from gym_runtime import Pending, Verdict, make_response
+from gym_runtime import AgentChoice, Environment, Pending, Verdict
 from gym_runtime.environment import (
     SERVER_ERROR,
     Example,
     LoadedEnvironment,
-    Models,
     Resource,
     Scripted,
     ScriptedAnswers,
-    agent_problems,
-    as_features,
     catalogue,
+    checked_agent,
     example_call,
     examples,
     hearing,
-    judge_recorded,
-    no_verdicts,
     requirements,
     schema_problems,
     session_of,
     watching,
 )
-from gym_runtime.errors import GymError, ModelUnavailable, TaskError, UnusableAnswer, UsageError, from_fault
-from gym_runtime.messages import Candidate
+from gym_runtime.errors import (
+    GymError,
+    ModelUnavailable,
+    TaskError,
+    UnusableAnswer,
+    UsageError,
+    described,
+    leaf,
+)
 
-from gym_testing.checks.hints import exits_raise, hints, on_the_class, unawaited
-from gym_testing.checks.stored_row import without_input
+from gym_testing.checks.hints import exits_raise, hints, on_the_class, own_interrupt, unawaited
+from gym_testing.checks.subject import SILENCE, Subject
 from gym_testing.memory.memory_store import MemoryStore
 
 CHECK_BLOCKED_S = 0.5
 """What a step of the event loop may take: ten times the 50 ms of a worker, as the machine may be busy."""
 
-SILENCE = make_response()
 EXAMPLES = 5
 MAX_LINES = 150
 SPARE_ANSWER = "done"
@@ -75,94 +76,6 @@ class Finding(msgspec.Struct, frozen=True):
     warning: bool = False
 
 
-class Perfect(msgspec.Struct, frozen=True):
-    """The perfect rollout of a row, and what went wrong with its calls, in words."""
-
-    response: bytes
-    raised: list[str]
-    refused: list[str]
-
-
-class Subject(msgspec.Struct, frozen=True):
-    """The environment that is checked, and its examples.
-
-    The perfect rollouts are played and judged once for all rules; a rule about repetitions compares a second
-    time with these.
-    """
-
-    environment: LoadedEnvironment
-    examples: list[Example]
-    played: dict[int, Perfect] = {}
-    judged: dict[int, tuple[Verdict, bytes]] = {}
-
-    @property
-    def resource(self) -> Resource:
-        return self.environment.resource
-
-    def placed(self, found: Iterable[tuple[Example, str]]) -> list[str]:
-        """Problems of rows, each with file and line; equal ones of several rows are one."""
-        path, here = self.environment.examples, Path.cwd()
-        shown = path.relative_to(here) if path.is_relative_to(here) else path
-        rows: dict[str, dict[int, None]] = {}
-        for example, problem in found:
-            rows.setdefault(problem, {})[example.number] = None
-        return [
-            f"{len(numbers)} rows: first at {shown}:{min(numbers)}: {problem}"
-            if len(numbers) > 1
-            else f"{shown}:{min(numbers)}: {problem}"
-            for problem, numbers in rows.items()
-        ]
-
-    async def perfect(self, example: Example) -> Perfect:
-        """The perfect rollout of a row, as it was first played."""
-        if example.number not in self.played:
-            with hearing() as heard:
-                response = await examples.play(self.resource, example)
-            self.played[example.number] = Perfect(response, heard.raised, heard.refused)
-        return self.played[example.number]
-
-    async def gold(self, example: Example) -> tuple[Verdict, bytes]:
-        """The verdict on it, and its bytes, as it was first judged."""
-        if example.number not in self.judged:
-            verdict = await self.judge(example, (await self.perfect(example)).response)
-            self.judged[example.number] = verdict, _encode(verdict)
-        return self.judged[example.number]
-
-    async def judge(
-        self, example: Example, response: bytes, answers: ScriptedAnswers | None = None
-    ) -> Verdict:
-        """The verdict on a rollout, reached as a worker reaches it; it can be written as JSON.
-
-        Args:
-            answers: of the models in roles; by default those of the perfect rollout.
-        """
-        models = (answers or example.answers()).models(self.resource.roles)
-        row = example.row if self.environment.definition.reads_input else without_input(example.row)
-        verdict = await judge_recorded(self.environment, row, response, models)
-        if isinstance(verdict, Pending):
-            verdict = await self._compared(example, response, verdict, models)
-        _encode(verdict)
-        return verdict
-
-    async def _compared(self, example: Example, response: bytes, pending: Pending, models: Models) -> Verdict:
-        """The verdict on one of two that are compared: the first is the perfect rollout, the second silence.
-
-        A rollout that is neither takes the place of the first.
-        """
-        place = int(response == SILENCE)
-        other = SILENCE if not place else (await self.perfect(example)).response
-        beside = await judge_recorded(self.environment, example.row, other, models)
-        pair = [pending, beside if isinstance(beside, Pending) else pending]
-        candidates = [
-            Candidate(rollout_index=index, features=as_features(one.features))
-            for index, one in enumerate(pair[::-1] if place else pair)
-        ]
-        verdict = (await self.resource.compare(example.row, candidates, models))[place]
-        if verdict.reward is None:
-            raise from_fault(verdict.fault or no_verdicts("nothing").fault())
-        return Verdict(verdict.reward, verdict.components, dict(verdict.fields))
-
-
 Rule = Callable[[Subject], Awaitable[list[str]]]
 RowRule = Callable[[Subject, Example], Awaitable[list[str]]]
 
@@ -176,7 +89,7 @@ def each_row(problems: RowRule) -> Rule:
             try:
                 found += [(example, _same(problem)) for problem in await problems(subject, example)]
             except Exception as error:  # noqa: BLE001 - an author's code raised where it must not: the finding
-                found.append((example, _same(f"{type(error).__name__}: {error}")))
+                found.append((example, _same(described(leaf(error)))))
         return subject.placed(found)
 
     return rule
@@ -240,8 +153,13 @@ def _blocking(places: Mapping[str, str]) -> Finding:
 async def _finding(rule: str, problems: Rule, subject: Subject) -> Finding:
     try:
         found = await problems(subject)
-    except Exception as error:  # noqa: BLE001 - an author's code raised where it must not, which is the finding
-        found = [f"{type(error).__name__}: {error}"]
+    # An author's code raised where it must not: the finding.
+    except BaseException as raised:
+        error = leaf(raised)
+        place = own_interrupt(error)
+        if not place and not isinstance(error, Exception):
+            raise
+        found = [f"it raised KeyboardInterrupt, as Ctrl-C does ({place})" if place else described(error)]
     return Finding(rule, not found, "; ".join(found))
 
 
@@ -268,11 +186,25 @@ async def _fits(subject: Subject, example: Example) -> list[str]:
 
 
 async def _names_exist(subject: Subject) -> list[str]:
-    said = agent_problems(subject.environment.definition)
+    said = _agent_problems(subject.environment.definition)
     roles = [role.name for role in subject.resource.roles]
     strange = [(one, name) for one in subject.examples for name in one.roles if name not in roles]
     what = "'gold' answers in the role '{}'{}"
     return said + subject.placed((one, what.format(n, catalogue.unknown(n, roles))) for one, n in strange)
+
+
+def _agent_problems(definition: Environment) -> list[str]:
+    """The agents that an environment names and that are not there, or have no such option."""
+    found: list[str] = []
+    for choice in (AgentChoice(definition.agent, definition.agent_options), *definition.agents.values()):
+        if not catalogue.exists("agents", choice.name):
+            near = catalogue.suggest(choice.name, catalogue.names("agents"), "agents")
+            found.append(f"there is no agent '{choice.name}'{near}")
+        try:
+            checked_agent(choice)
+        except UsageError as error:
+            found.append(str(error))
+    return found
 
 
 async def _example_rows(subject: Subject) -> list[str]:

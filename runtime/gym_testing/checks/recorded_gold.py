@@ -27,8 +27,8 @@ from gym_runtime.messages import (
     is_own,
 )
 
-from gym_testing.checks.contract import Subject
 from gym_testing.checks.stored_row import Stored, decode_stored
+from gym_testing.checks.subject import Subject
 
 _PLACE = re.compile(r"(?P<file>.+):(?:(?P<task>\d+)\.(?P<rollout>\d+)|(?P<line>\d+))")
 _TOKENS = ("prompt_token_ids", "generation_token_ids", "generation_log_probs")

@@ -163,8 +163,8 @@ class Reverifier:
                     found.append(from_fault(fault))
                 else:
                     fields = dict(verdict.fields)
-                    row = read.judged(Verdict(verdict.reward, verdict.components, fields), log)
-                    found.append(row)
+                    judged = Verdict(verdict.reward, verdict.components, fields, verdict.rewards)
+                    found.append(read.judged(judged, log))
                     log = log and RoleLog()
         for (place, _, _), one in zip(reads, found, strict=True):
             if file.wants(place.number):

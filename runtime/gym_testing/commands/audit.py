@@ -48,8 +48,8 @@ from gym_testing.audit.judges import NamedJudge
 from gym_testing.audit.measuring import Auditor, Plan
 from gym_testing.audit.notes import notes
 from gym_testing.audit.rows import read
-from gym_testing.checks.contract import Subject
 from gym_testing.checks.reverification import asked_models
+from gym_testing.checks.subject import Subject
 
 LONGEST_S = 1e6
 SHOWN_FINDINGS = 20

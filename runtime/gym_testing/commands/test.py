@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 import time
+import traceback
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -11,12 +13,14 @@ from typing import cast
 
 import anyio
 import msgspec
+import structlog
 from gym_runtime.adapters import Agent
 from gym_runtime.cli import AsJson, Everything, formatting, run_async, terminal
 from gym_runtime.environment import LoadedEnvironment, catalogue, requirements, watching
 from gym_runtime.errors import UsageError
 from gym_runtime.plurals import counted
 from rich.console import Console
+from structlog.typing import EventDict, Processor
 
 from gym_testing.checks import contract
 from gym_testing.checks.contract import Finding
@@ -60,6 +64,7 @@ def test(*names: str, everything: Everything = False, json: AsJson = False) -> i
                 "to check it by: 'gym-runtime play' shows what it does"
             )
     reports: list[Report] = []
+    structlog.configure(processors=[_once(), *structlog.get_config()["processors"]])
 
     async def check() -> None:
         for subject in subjects:
@@ -79,6 +84,22 @@ def test(*names: str, everything: Everything = False, json: AsJson = False) -> i
     return 0 if all(report.passed or report.skipped for report in reports) else 1
 
 
+def _once() -> Processor:
+    """A step of the log that shows one traceback of a line of code: the rules play rows many times."""
+    shown: set[tuple[str, int | None]] = set()
+
+    def drop(logger: object, name: str, event: EventDict) -> EventDict:
+        error = sys.exc_info()[1]
+        if error is not None and event.get("exc_info"):
+            last = traceback.extract_tb(error.__traceback__)[-1]
+            if (last.filename, last.lineno) in shown:
+                raise structlog.DropEvent
+            shown.add((last.filename, last.lineno))
+        return event
+
+    return drop
+
+
 def _agent(name: str) -> ModuleType | None:
     """The module of a user's agent; None if the name is that of an environment, or of nothing."""
     file = name if name.endswith(".py") else f"{name}.py"
@@ -93,9 +114,9 @@ async def _check(subject: LoadedEnvironment | ModuleType) -> Report:
         from gym_testing.checks import agent_contract  # it starts workers, which environments need not
 
         name = Path(subject.__file__ or "").stem
-        findings = await agent_contract.check(
-            subject, cast("type[Agent]", catalogue.load_class("agents", name))
-        )
+        agent = cast("type[Agent]", catalogue.load_class("agents", name))
+        async with _saying_what_takes_long(name) as starting:
+            findings = await agent_contract.check(subject, agent, starting)
     else:
         name = subject.name
         async with _saying_what_takes_long(name) as starting:

@@ -95,10 +95,24 @@ def test_what_an_agent_does_wrong_is_found(body: str, capsys: pytest.CaptureFixt
     module = f"wrong_{list(WRONG_AGENTS).index(body)}.py"  # a process imports a file once
     Path(module).write_text(f"{AGENT}        {body}\n")
     assert main.run(["test", module, "--json"]) == 1
-    (report,) = json.loads(capsys.readouterr().out)
+    written = capsys.readouterr()
+    assert written.err.count("Traceback") <= 1
+    (report,) = json.loads(written.out)
     rule, said = WRONG_AGENTS[body]
     (detail,) = [one["detail"] for one in report["findings"] if one["rule"] == rule and not one["passed"]]
     assert said in detail
+
+
+def test_an_agent_that_does_not_end_is_named_while_it_is_checked(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gym_testing.commands.test.LONG_S", 0.2)
+    monkeypatch.setattr("gym_testing.checks.agent_contract.LIMIT_S", 1.0)
+    Path("endless.py").write_text(f"{AGENT}        import anyio\n        await anyio.sleep_forever()\n")
+    assert main.run(["test", "endless.py"]) == 1
+    written = capsys.readouterr()
+    assert "endless: 'a message ends it' has been checked for" in written.err
+    assert "its rollouts did not end within 1 s" in written.out
 
 
 def test_new_puts_it_where_it_is_told(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -286,6 +300,7 @@ def test_what_a_tool_raises_is_logged_apart_and_without_its_variables(command: t
     assert "ValueError: boom" in done.stderr
     assert "hunter2" not in done.stderr + done.stdout
     if command[0] == "test":
+        assert done.stderr.count("Traceback") == 1
         details = [finding["detail"] for finding in report["findings"]]
         assert any(
             "bank.jsonl:1: scores 0 instead of 1; deposit raised ValueError: boom" in d for d in details

@@ -9,7 +9,7 @@ from typing import Any
 import anyio
 import msgspec
 import pytest
-from gym_runtime import Environment, Episode, Reply, Session, Step, Task, Verdict
+from gym_runtime import Environment, Episode, Model, Reply, Session, Step, Task, Verdict
 from gym_runtime.environment.replaying import rejudge
 from gym_runtime.environment.resource import Resource
 from gym_runtime.errors import ModelUnavailable, ResourceError, UsageError
@@ -86,6 +86,10 @@ class StepsAnAction(Episode[GoalTask]):
         return Step()
 
 
+async def names_its_role(task: GoalTask, reply: Reply, *, judge: Model) -> Verdict:
+    return Verdict(1.0)
+
+
 class OpensByYield(Session[GoalTask]):
     async def open(self):  # type: ignore[no-untyped-def, override]
         self.opened = True
@@ -114,6 +118,10 @@ class TakesMore(Session[GoalTask]):
     ("shape", "message"),
     [
         (takes_the_task, "takes_the_task(task) is called with (task, reply), then its roles"),
+        (
+            names_its_role,
+            "names_its_role(task, reply, *, judge) is called with (task, reply), then its roles",
+        ),
         (OpensATask, "OpensATask.open(self, task) is called with (self)"),
         (StepsAnAction, "StepsAnAction.step(self) is called with (self, reply)"),
         (OpensByYield, "OpensByYield.open has a yield, so a call of it would run nothing"),

@@ -154,6 +154,11 @@ GOLDEN: list[tuple[Decode, Any, bytes]] = [
         + b"}",
     ),
     (
+        decoder(ComparedVerdict),
+        ComparedVerdict(rollout_index=3, reward=0.5, rewards={"first": 0.5}),
+        b'{"rollout_index":3,"reward":0.5,"rewards":{"first":0.5}}',
+    ),
+    (
         decoder(Comparison),
         Comparison(
             verdicts=[ComparedVerdict(rollout_index=0, reward=1.0)],

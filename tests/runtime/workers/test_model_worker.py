@@ -115,6 +115,28 @@ async def test_another_exception_of_an_adapter_is_a_bug_of_it_and_costs_its_call
         assert (await call(bus, "model.policy", request(CALL))).fault is None
 
 
+@pytest.mark.parametrize(
+    ("returned", "words"),
+    [
+        (None, "respond returned NoneType; it must return ModelAnswer(response=Raw(...))"),
+        (calls.ModelAnswer(response=b"{}"), "respond returned ModelAnswer(response=bytes); it must"),  # type: ignore
+        (
+            calls.ModelAnswer(response=Raw(b"hello")),
+            "the model's answer is not a response: JSON is malformed",
+        ),
+    ],
+)
+async def test_an_adapter_that_returns_no_answer_is_named(returned: Any, words: str) -> None:
+    engine = Engine(lambda asked: ANSWER if asked > 1 else returned)
+    in_conversation = msgspec.structs.replace(CALL, conversation="one")
+    async with working(engine) as bus:
+        fault = (await call(bus, "model.policy", request(in_conversation))).fault
+        assert fault is not None
+        assert (fault.kind, fault.stage) == ("model", "model")
+        assert words in fault.message
+        assert (await call(bus, "model.policy", request(in_conversation))).fault is None
+
+
 async def test_an_engine_that_is_overloaded_is_asked_again_until_it_answers() -> None:
     engine = Engine(lambda asked: ANSWER if asked == 4 else ModelUnavailable("overloaded"))
     async with working(engine) as bus:

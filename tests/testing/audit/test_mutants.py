@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from gym_runtime.environment import LoadedEnvironment, catalogue, examples
 from gym_testing.audit.measuring import Auditor, Plan
-from gym_testing.checks.contract import Subject
+from gym_testing.checks.subject import Subject
 from testing.audit.holes.mutants import holes, played
 from testing.audit.holes.sound_rules import SOUND
 

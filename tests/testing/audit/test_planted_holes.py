@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from gym_runtime.environment import LoadedEnvironment, catalogue, examples
 from gym_testing.audit.measuring import Auditor, Plan
-from gym_testing.checks.contract import Subject
+from gym_testing.checks.subject import Subject
 from testing.audit.holes import programs, structures, texts, worlds
 from testing.audit.holes.rules import Kind
 

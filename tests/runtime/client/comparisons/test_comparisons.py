@@ -46,6 +46,15 @@ async def test_the_rollouts_of_a_group_get_their_rewards_from_one_comparison(her
         assert await here.gym.driver.bus.counts(f"{kind}.>") == {}
 
 
+async def test_a_comparison_may_reward_each_seat(here: Here) -> None:
+    seats = {"first": 1.0, "second": 0.0}
+    here.contest.returned = [Verdict(1.0, rewards=seats)] * 4
+    await here.start()
+    records = await here.rollouts()
+    assert [record.rewards for record in records] == [seats] * 4
+    assert [about(record)["rewards"] for record in records] == [seats] * 4
+
+
 async def test_what_the_judges_of_a_comparison_cost_is_counted_once(here: Here) -> None:
     await here.start()
     records = await here.rollouts()

@@ -135,6 +135,29 @@ async def test_a_module_that_lacks_what_it_is_for_is_one_line_at_once(
     assert "Traceback" not in capfd.readouterr().err
 
 
+LOCKED = """
+class Adapter:
+    def __init__(self, settings): ...
+    async def __aenter__(self): raise RuntimeError("no licence")
+    async def __aexit__(self, *exception): ...
+"""
+
+
+async def test_an_adapter_that_raises_at_its_start_is_named_with_one_traceback(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    module = tmp_path / "locked.py"
+    module.write_text(LOCKED)
+    pool = PoolSpec(kind="model", names=("policy",), model=ModelSettings(provider=str(module), name="x"))
+    message = r"ended: RuntimeError: no licence \(.*locked.py:4\); it failed 5 times to get ready"
+    with anyio.fail_after(15 * busy()), pytest.raises(UsageError, match=message):
+        async with running(SystemSpec(pools=(pool,))):
+            pass
+    written = capfd.readouterr().err
+    assert written.count("Traceback") == 1
+    assert written.count("RuntimeError: no licence") == MAX_FALSE_STARTS
+
+
 async def test_a_broker_that_is_not_there_is_one_line_within_seconds(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
