@@ -206,6 +206,39 @@ async def test_an_answer_that_is_a_damaged_reference_is_lost(broker_url: str, pr
 
 
 @pytest.mark.asyncio
+async def test_a_task_whose_blob_is_gone_is_named_once(
+    broker_url: str, prefix: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    # Not the seconds between the real tries.
+    monkeypatch.setattr("gym_runtime.bus.puller.RELEASE_S", (0.0, 0.01, 0.01, 0.01))
+    monkeypatch.setattr(blobs, "REPLICA_PAUSES_S", ())
+    tried = anyio.Event()
+
+    async def handle(delivery: Delivery) -> None:
+        await delivery.ack()
+
+    async with connect(broker_url, prefix=prefix) as bus, anyio.create_task_group() as tasks:
+        await bus.enqueue("task.a.1", os.urandom(SMALL_INLINE_BYTES + 1))
+        await bus._streams.purge("blob.>")
+        fetch, tries = bus._blobs.fetch, 0
+
+        async def counted(payload: bytes) -> bytes:
+            nonlocal tries
+            tries += 1
+            if tries == 7:
+                tried.set()
+            return await fetch(payload)
+
+        monkeypatch.setattr(bus._blobs, "fetch", counted)
+        tasks.start_soon(lambda: bus.pull("task.>", consumer="a", slots=1, handle=handle))
+        with anyio.fail_after(15):
+            await tried.wait()
+        tasks.cancel_scope.cancel()
+    said = "".join(capsys.readouterr())
+    assert len(re.findall(r"warning .*a task is given back.* is gone", said)) == 1
+
+
+@pytest.mark.asyncio
 async def test_messages_that_are_damaged_references_are_one_line(
     broker_url: str, prefix: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
