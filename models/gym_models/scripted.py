@@ -44,7 +44,7 @@ from gym_runtime.adapters import (
     WeightSpan,
 )
 from gym_runtime.environment import example_call, examples, suggest
-from gym_runtime.errors import UNREADABLE, ModelRefused, ModelUnavailable
+from gym_runtime.errors import NOT_JSON, UNREADABLE, ModelRefused, ModelUnavailable, TaskError, described
 from gym_runtime.messages import (
     FunctionCallOutput,
     IncompleteDetails,
@@ -249,7 +249,11 @@ def message(text: str, identity: str) -> Raw:
 
 
 def _function_call(tool: bytes, identity: str) -> Raw:
-    name, arguments = example_call(tool)
+    try:
+        name, arguments = example_call(tool)
+    except (*UNREADABLE, *NOT_JSON, AttributeError, LookupError) as error:
+        what = f"the row's tool {tool[:200].decode(errors='replace')} is no function with a JSON schema"
+        raise TaskError(f"{what}: {described(error)}", stage="model") from error
     call_id = f"call_{identity}"
     return Raw(
         _encode(

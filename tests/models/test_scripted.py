@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from gym_models.scripted import Adapter
-from gym_runtime.errors import UsageError
+from gym_runtime.errors import TaskError, UsageError
 from gym_runtime.workers.adapter import ModelSettings
 from models.model_calls import TOOL, USER, context, model_call, output
 
@@ -33,6 +33,21 @@ async def test_message_and_echo() -> None:
     assert said["content"][0]["text"] == "hello"
     (said,) = await answer("echo", USER, {"role": "assistant", "content": "no"})
     assert said["content"][0]["text"] == USER["content"]
+
+
+@pytest.mark.parametrize(
+    "tool",
+    [
+        7,
+        {**TOOL, "parameters": "x"},
+        {**TOOL, "parameters": {"anyOf": [1]}},
+        {**TOOL, "parameters": {"required": ["a"], "properties": {"a": {"enum": 5}}}},
+        {**TOOL, "parameters": {"required": 1.5, "properties": {}}},
+    ],
+)
+async def test_a_tool_that_is_none_is_the_rows_fault(tool: Any) -> None:
+    with pytest.raises(TaskError, match="is no function with a JSON schema"):
+        await answer("tool-then-message", tools=[tool])
 
 
 async def test_arguments_fit_the_schema() -> None:

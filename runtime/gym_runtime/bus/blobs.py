@@ -83,7 +83,7 @@ class Reference(msgspec.Struct, frozen=True, kw_only=True):
         key: the secret key of its chunks, in base64.
     """
 
-    run: Annotated[str, msgspec.Meta(pattern=r"^[^\s.*>]{0,128}$")] = ""
+    run: Annotated[str, msgspec.Meta(pattern=r"^[^\s.*>\x00-\x1f]{0,128}\Z")] = ""
     id: Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{32}$")]
     key: Annotated[str, msgspec.Meta(pattern="^[A-Za-z0-9+/]{43}=$")]
     size_bytes: Annotated[int, msgspec.Meta(ge=0, le=BLOB_BYTES)]

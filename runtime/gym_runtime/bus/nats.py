@@ -27,8 +27,9 @@ from gym_runtime.bus.receiving import Traffic
 from gym_runtime.bus.stream_reader import Reader
 from gym_runtime.bus.streams import NO_CONSUMER, Streams
 from gym_runtime.bus.wire import NO_HEADERS, Names, checked, is_pattern
-from gym_runtime.errors import BrokerError, ConnectionLost, DeadlineExceeded
+from gym_runtime.errors import BrokerError, ConnectionLost, DeadlineExceeded, TransportError
 from gym_runtime.logs import logger
+from gym_runtime.messages.stored_records import leave_out
 from gym_runtime.timing import TASK_ACK_WAIT_S
 
 SETTLE_S = 2.0
@@ -179,6 +180,9 @@ class NatsBus:
             try:
                 payload = await self._blobs.fetch(incoming.payload)
                 receive(Incoming(incoming.subject, payload, incoming.reply, incoming.headers))
+            except TransportError as error:
+                # Whoever asked learns that its request is not worked on (`gym_runtime.rpc.lost`).
+                leave_out(incoming.subject, str(error))
             except Exception:
                 # The boundary to a subscriber, as for small messages; no caller waits for this task.
                 log.exception("receive failed", subject=incoming.subject)
@@ -271,7 +275,7 @@ class NatsBus:
             # read by all, and is never large.
             if error.silent or not (isinstance(error, Damaged) or subject.startswith("runs.")):
                 raise
-            log.warning("a stored record cannot be fetched", subject=subject, error=str(error))
+            leave_out(subject, str(error))
         return Record(subject, payload, kept.sequence)
 
     async def forget(self, pattern: str, *, before: int | None = None) -> int:

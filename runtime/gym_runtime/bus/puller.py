@@ -24,7 +24,7 @@ from gym_runtime.bus.pull import Command, Credit, Ended, Event, Phase, Rank, Slo
 from gym_runtime.bus.streams import Streams
 from gym_runtime.bus.wire import Stamp, description, is_completed, status
 from gym_runtime.cancellation import contained
-from gym_runtime.errors import ConnectionLost, GymError, RuntimeFault, TransportError
+from gym_runtime.errors import BrokerError, ConnectionLost, GymError, RuntimeFault, TransportError
 from gym_runtime.logs import logger
 from gym_runtime.task_pool import TaskPool
 from gym_runtime.timing import EXPIRES_S, HEARTBEAT_S, RELEASE_S
@@ -347,7 +347,12 @@ class Puller:
             raise
         except TransportError as error:
             # The connection to the broker failed; the handler that waited for it has logged why.
-            log.info("a task is given back", subject=delivery.subject, reason=str(error))
+            # Once for a task: a blob that is gone may stay so, and its run would wait without a word.
+            lasts = (
+                isinstance(error, BrokerError) and not error.silent and delivery.deliveries == len(RELEASE_S)
+            )
+            say = log.warning if lasts else log.info
+            say("a task is given back", subject=delivery.subject, reason=str(error))
             delay_s = _release_s(delivery)
         except Exception:
             # The boundary to the handler: its bug gives back one task and ends nothing else.

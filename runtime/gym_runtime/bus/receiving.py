@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from contextvars import Context
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from os import urandom
 from typing import NamedTuple
@@ -49,6 +49,7 @@ class Interest:
         at_client: the present client's, while there is one.
         denied: whether the broker refused it.
         ended: nothing is handed over any more.
+        failed: the kinds of errors that the listener has raised, each of which is logged once.
     """
 
     subject: str
@@ -57,6 +58,7 @@ class Interest:
     at_client: Subscription | None = None
     denied: bool = False
     ended: bool = False
+    failed: set[type[Exception]] = field(default_factory=set[type[Exception]])
 
 
 class Sink(asyncio.Future[Msg]):
@@ -75,9 +77,12 @@ class Sink(asyncio.Future[Msg]):
         headers = NO_HEADERS if headers is None else headers
         try:
             self._context.run(interest.listener, subject, message.reply, headers, payload)
-        except Exception:
-            # The boundary to a subscriber: its bug must not end nats-py's reading for all the others.
-            log.exception("receive failed", subject=subject)
+        except Exception as error:
+            # The boundary to a subscriber: its bug must not end nats-py's reading for all the others, and who
+            # sends what it fails on must not fill the disk with lines.
+            if type(error) not in interest.failed:
+                interest.failed.add(type(error))
+                log.exception("receive failed", subject=subject)
 
 
 class Draining:

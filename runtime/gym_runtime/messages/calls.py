@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Generic, Literal, TypeVar
 
 import msgspec
 from msgspec import Raw
 
 from gym_runtime import clock
-from gym_runtime.errors import Fault
+from gym_runtime.errors import UNREADABLE, Fault, RuntimeFault
 from gym_runtime.messages.call_tokens import Prefix as Prefix
 from gym_runtime.messages.call_tokens import Tokens as Tokens
 from gym_runtime.messages.call_tokens import WeightSpan as WeightSpan
@@ -405,6 +405,20 @@ def receive_request(payload: bytes) -> Request[Raw]:
         request = msgspec.structs.replace(request, body=read_alone(request.body), images=False)
     left_s = request.deadline_s - clock.now() if request.left_s is None else request.left_s
     return msgspec.structs.replace(request, deadline_s=clock.monotonic() + left_s)
+
+
+def body_of(request: Request[Any], decode: Callable[[Raw], Body]) -> Body:
+    """The body of a request: encoded, unless its caller lives in this process.
+
+    Raises:
+        RuntimeFault: it cannot be decoded.
+    """
+    try:
+        return decode(request.body) if isinstance(request.body, Raw) else request.body
+    except UNREADABLE as error:
+        raise RuntimeFault(
+            f"the request cannot be read ({error}); use one version of gym-runtime for all workers"
+        ) from error
 
 
 def opens(call: SessionCall) -> bool:

@@ -9,7 +9,7 @@ show, nulls included, because programs that read such rows index them. Source: O
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, cast
+from typing import Annotated, Any, cast
 
 import msgspec
 from msgspec import Raw
@@ -195,32 +195,37 @@ class CreateParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         return list(_raw_list.decode(self.input))
 
 
+MOST_TOKENS = 2**53
+TokenCount = Annotated[int, msgspec.Meta(ge=0, le=MOST_TOKENS)]
+"""Another number is no count: sums would be wrong, and readers of result files refuse longer ones."""
+
+
 class InputTokensDetails(msgspec.Struct, frozen=True, kw_only=True):
-    cached_tokens: int = 0
+    cached_tokens: TokenCount = 0
 
 
 class OutputTokensDetails(msgspec.Struct, frozen=True, kw_only=True):
-    reasoning_tokens: int = 0
+    reasoning_tokens: TokenCount = 0
 
 
 class Usage(msgspec.Struct, frozen=True, kw_only=True):
     """Tokens of one call, or of a rollout's calls together."""
 
-    input_tokens: int = 0
+    input_tokens: TokenCount = 0
     input_tokens_details: InputTokensDetails | None = InputTokensDetails()
-    output_tokens: int = 0
+    output_tokens: TokenCount = 0
     output_tokens_details: OutputTokensDetails | None = OutputTokensDetails()
-    total_tokens: int = 0
+    total_tokens: TokenCount = 0
 
     def __add__(self, other: Usage) -> Usage:
         cached = [d.cached_tokens for d in (self.input_tokens_details, other.input_tokens_details) if d]
         thought = [d.reasoning_tokens for d in (self.output_tokens_details, other.output_tokens_details) if d]
         return Usage(
-            input_tokens=self.input_tokens + other.input_tokens,
-            input_tokens_details=InputTokensDetails(cached_tokens=sum(cached)),
-            output_tokens=self.output_tokens + other.output_tokens,
-            output_tokens_details=OutputTokensDetails(reasoning_tokens=sum(thought)),
-            total_tokens=self.total_tokens + other.total_tokens,
+            input_tokens=min(MOST_TOKENS, self.input_tokens + other.input_tokens),
+            input_tokens_details=InputTokensDetails(cached_tokens=min(MOST_TOKENS, sum(cached))),
+            output_tokens=min(MOST_TOKENS, self.output_tokens + other.output_tokens),
+            output_tokens_details=OutputTokensDetails(reasoning_tokens=min(MOST_TOKENS, sum(thought))),
+            total_tokens=min(MOST_TOKENS, self.total_tokens + other.total_tokens),
         )
 
 

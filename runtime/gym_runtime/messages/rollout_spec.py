@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import Raw
@@ -11,6 +11,8 @@ from gym_runtime.messages.fork import Fork
 from gym_runtime.messages.names import Token
 from gym_runtime.messages.responses import NULL
 
+Index = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
+"""One of any length would be too long for a subject, and a task that has no subject is delivered for ever."""
 LONG_ROW_BYTES = 16 * 1024
 """The input of a longer row travels only where it is needed."""
 
@@ -90,8 +92,8 @@ class RolloutSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     """
 
     run: Token
-    task_index: int
-    rollout_index: int
+    task_index: Index
+    rollout_index: Index
     environment: Token
     agent: Token
     row: Raw
@@ -136,8 +138,8 @@ class RolloutIdentity(msgspec.Struct, frozen=True, kw_only=True):
     """The fields that identify a rollout, read from a task whose other fields cannot be decoded."""
 
     run: Token
-    task_index: int
-    rollout_index: int
+    task_index: Index
+    rollout_index: Index
     environment: str = ""
     attempt_base: int = 0
     group: GroupSpan | msgspec.UnsetType = msgspec.UNSET

@@ -29,7 +29,7 @@ from gym_runtime.errors import (
 )
 from gym_runtime.messages import calls
 from gym_runtime.messages.call_tokens import ID_BYTES, Ids, Prefix, ids_after
-from gym_runtime.messages.responses import NULL, Response, decode_response
+from gym_runtime.messages.responses import NULL, Response, decode_items, decode_response
 from gym_runtime.messages.rollout_spec import RolloutSpec
 from gym_runtime.rollout.journal import DIGEST_BYTES, Journal
 from gym_runtime.rpc.actors import Actors
@@ -144,11 +144,13 @@ class RemoteModel:
         body = self._journal.model_answer(identity)
         if body is None:
             await self._journal.turn()
-            body = await self._asked(params, items)
+            body, answered = await self._asked(params, items)
             # Stored before the answer is used, or a resumed attempt could diverge.
             await self._journal.store(identity, body)
+        else:
+            answered = _decoded(body)
         self._answered = True
-        response, answer, _, _ = _decoded(body)
+        response, answer, _, _ = answered
         self._extend(response.output)
         before, self._ids = self._ids, ids_after(answer.tokens, self._ids)
         self._covered = len(self._items)
@@ -168,23 +170,24 @@ class RemoteModel:
         durable = self._task.durability == "turn"
         identities = [_identity(params, items) if durable else "" for items in conversations]
         bodies = self._journal.model_answers(identities)
-        if None in bodies:
+        answers = [None if body is None else _decoded(body) for body in bodies]
+        if None in answers:
             await self._journal.turn()
 
         async def one(index: int) -> None:
-            body = bodies[index] = await self._send(params, conversations[index], first=True)
+            body, answers[index] = await self._send(params, conversations[index], first=True)
             async with self._storing:
                 await self._journal.store(identities[index], body)
 
         try:
             async with anyio.create_task_group() as tasks:
-                for index, body in enumerate(bodies):
-                    if body is None:
+                for index, answered in enumerate(answers):
+                    if answered is None:
                         tasks.start_soon(one, index)
         except BaseExceptionGroup as group:
             # The caller handles single errors, as if it had made a single call.
             raise leaf(group) from group
-        return [_decoded(body) for body in bodies if body is not None]
+        return [answered for answered in answers if answered is not None]
 
     async def ask_apart(
         self,
@@ -208,13 +211,13 @@ class RemoteModel:
             return _decoded(self._journal.answer_of(past))
         if note is not None:
             await self._journal.turn()
-        body = await self._send(params, items, prefix=prefix)
+        body, answered = await self._send(params, items, prefix=prefix)
         if note is not None:
             async with self._storing:
                 await self._journal.store("", body, note)
-        return _decoded(body)
+        return answered
 
-    async def _asked(self, params: Raw, items: Sequence[Raw]) -> Raw:
+    async def _asked(self, params: Raw, items: Sequence[Raw]) -> tuple[Raw, Answered]:
         # A worker need not keep the conversation of a rollout with one turn.
         name = "" if self._task.max_turns == 1 else self._conversation
         kept: dict[str, Any] = {"conversation": name, "brief": bool(self._ids)}
@@ -228,7 +231,7 @@ class RemoteModel:
             prefix = Prefix(ids=b"".join(self._ids), items=self._covered, completion=self._sampled)
         return await self._send(params, items, prefix=prefix, first=not self._answered, **kept)
 
-    async def _send(self, params: Raw, items: Sequence[Raw], **fields: Any) -> Raw:
+    async def _send(self, params: Raw, items: Sequence[Raw], **fields: Any) -> tuple[Raw, Answered]:
         if not (items or self._calls or self._answered):
             _check_asks(params)
         tokens = self._task.return_tokens
@@ -238,7 +241,8 @@ class RemoteModel:
         request = self._envelope(call, f"{self._conversation}.m{self._calls}")
         answer = await self._actors.ask("model", self._task.model, request, self._budget, prefer=self._worker)
         self._worker = answer.worker
-        return answer.body
+        # Decoded before it is journaled, where each later attempt would find it and fail, too.
+        return answer.body, _decoded(answer.body)
 
     def _follow(self, items: Sequence[Raw]) -> None:
         """Add the items since the last answer; start over if earlier items have changed."""
@@ -286,6 +290,8 @@ def _decoded(body: Raw) -> Answered:
         answer = calls.decode_model_answer(body)
         # A slice would keep the whole body in memory, with the ids that are decoded already.
         response = answer.response.copy() if answer.tokens is not None else answer.response
-        return Answered(decode_response(response), answer)
+        answered = Answered(decode_response(response), answer)
+        decode_items(answered.response.output)
+        return answered
     except UNREADABLE as error:
         raise ModelUnavailable(f"the model's answer is not a response: {error}", stage="model") from error

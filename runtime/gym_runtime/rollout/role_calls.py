@@ -23,6 +23,7 @@ from gym_runtime.bus.interface import Bus
 from gym_runtime.environment.roles import DIGEST_BYTES, Role, RoleLog, question_digest
 from gym_runtime.errors import UNREADABLE, DeadlineExceeded, ModelRefused, ModelUnavailable, TransportError
 from gym_runtime.messages import calls
+from gym_runtime.messages.responses import decode_items, decode_response
 from gym_runtime.rollout.journal import journal_subject
 from gym_runtime.rpc.actors import Actors
 from gym_runtime.rpc.retry_budget import RetryBudget
@@ -92,7 +93,10 @@ class RoleCalls:
             with tracing.span(f"role {role.name}", {"gym.role": role.name}):
                 answer = await self._send(role, calls.ModelCall(params=params, input=list(items)))
         try:
-            return calls.decode_model_answer(answer).response
+            response = calls.decode_model_answer(answer).response
+            # Before it is journaled, where each later attempt would find it and fail, too.
+            decode_items(decode_response(response).output)
+            return response
         except UNREADABLE as error:
             raise ModelUnavailable(f"role '{role.name}' gave no answer that can be read: {error}") from error
 

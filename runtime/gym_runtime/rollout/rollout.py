@@ -15,7 +15,7 @@ from msgspec import Raw
 
 from gym_runtime import clock, tracing
 from gym_runtime.environment.roles import JudgedPending, JudgedVerdict, Model, Role
-from gym_runtime.errors import UNREADABLE, ModelUnavailable, ResourceError, TaskError, UsageError
+from gym_runtime.errors import UNREADABLE, ResourceError, TaskError, UsageError
 from gym_runtime.messages import calls
 from gym_runtime.messages.branches import BranchCall, Branches, CallTree, Kind
 from gym_runtime.messages.call_tokens import Ids, lengthened, shortened
@@ -537,16 +537,9 @@ class Rollout:
         return turn, number
 
     def _count(self, answered: Answered) -> Turn:
-        """Count a turn that the caller appends.
-
-        Raises:
-            ModelUnavailable: the answer is not a response.
-        """
+        """Count a turn that the caller appends."""
         response, answer, before, _ = answered
-        try:
-            turn = Turn(response, answer.tokens, before)
-        except UNREADABLE as error:
-            raise ModelUnavailable(f"the model's answer is not a response: {error}", stage="model") from error
+        turn = Turn(response, answer.tokens, before)
         self.turns += 1
         self._note_weights(answer)
         if response.usage is not None:

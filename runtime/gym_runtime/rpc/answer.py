@@ -39,6 +39,7 @@ from gym_runtime.logs import logger, set_rollout
 from gym_runtime.messages.calls import Request, RpcReply, encode, receive_request
 from gym_runtime.messages.metric_names import REFUSED
 from gym_runtime.messages.names import token
+from gym_runtime.messages.stored_records import leave_out
 from gym_runtime.rpc.lost import decode_keys, encode_keys
 from gym_runtime.rpc.meter import Meter
 from gym_runtime.rpc.quarantine import ALONE_AT, CallPlace
@@ -149,7 +150,7 @@ class Service:
         try:
             request = receive_request(incoming.payload)
         except UNREADABLE as error:
-            logger().error("a request cannot be decoded", subject=incoming.subject, error=str(error))
+            leave_out(incoming.subject, f"a request cannot be decoded: {error}")
             return
         pool = incoming.subject.split(".", 2)[1]
         if request.deadline_s <= clock.monotonic():

@@ -29,6 +29,7 @@ import msgspec
 from gym_runtime import clock, tracing
 from gym_runtime.bus.interface import Bus, Headers, Stopped
 from gym_runtime.errors import (
+    UNREADABLE,
     Busy,
     ConnectionLost,
     DeadlineExceeded,
@@ -305,7 +306,7 @@ class Router:
             self._over(hop, answered=data is not None)
         if data is None:
             raise await self._unanswered(view, hop, budget, sent)
-        reply = decode_reply(data)
+        reply = _read(data, hop)
         # A retryable failure, such as a full worker, does not prove that a worker survives the call.
         if budget.suspects and (reply.fault is None or not reply.fault.retryable):
             budget.answered(_call_name(view.kind, request))
@@ -365,7 +366,7 @@ class Router:
         data = await self._exchange(view, hop, asking, None)
         if data is None:
             raise NoWorker(f"{hop.name} is gone")
-        return decode_reply(data)
+        return _read(data, hop)
 
     async def _exchange(
         self,
@@ -431,6 +432,14 @@ async def _killed(view: WorkerRegistry, worker: str, deadline_s: float) -> bool:
                     return worker == one.killed
             await changed.wait()
     return False
+
+
+def _read(data: bytes, hop: InFlightRequest) -> RpcReply:
+    try:
+        return decode_reply(data)
+    except UNREADABLE as error:
+        # As for one that was lost: asked again, the worker may answer in a form that can be read.
+        raise ConnectionLost(f"the answer of {hop.name} cannot be read: {error}", stage=hop.kind) from error
 
 
 def _taken(reply: RpcReply, budget: RetryBudget) -> RoutedReply:

@@ -51,6 +51,9 @@ from gym_runtime.timing import MEMBER_ANSWER_S, ROLL_CALL_S, SLOW_LINK_S, UNASKE
 MOST_MEMBERS = 8192
 """The most members of each kind; further members are ignored until others leave. NATS does not tell who
 announces a member, so a client that may announce one member can announce many."""
+MOST_BYTES = 512 * 1024
+"""The longest heartbeat that is read. Every follower decodes it, within 40 ms, and keeps it; one with the
+figures of 150 environments has 200 KB."""
 
 STATE_CHECKED_S = 1.0
 """How often a member compares its state with the announced one. Callers learn of draining and of new weights
@@ -120,7 +123,18 @@ class Heartbeat(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 encode_heartbeat = msgspec.json.Encoder().encode
-decode_heartbeat = msgspec.json.Decoder(Heartbeat).decode
+_decode_heartbeat = msgspec.json.Decoder(Heartbeat).decode
+
+
+def decode_heartbeat(payload: bytes | msgspec.Raw) -> Heartbeat:
+    """What a member reports about itself.
+
+    Raises:
+        Exception: one of `UNREADABLE`: it is no heartbeat, or longer than `MOST_BYTES`.
+    """
+    if len(memoryview(payload)) > MOST_BYTES:
+        raise msgspec.ValidationError(f"a member reports {MOST_BYTES} bytes about itself at most")
+    return _decode_heartbeat(payload)
 
 
 HEARTBEATS = Stored(decode_heartbeat, lambda heartbeat: heartbeat.name)

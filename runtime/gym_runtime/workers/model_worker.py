@@ -219,8 +219,7 @@ class ModelWorker:
                     self._learn(answer)
 
     async def _handle(self, pool: str, request: calls.Request[Any], budget: RetryBudget) -> Raw:
-        body = request.body  # encoded, unless the caller lives in this process
-        asked: calls.ModelCall = calls.decode_model_call(body) if isinstance(body, Raw) else body
+        asked = calls.body_of(request, calls.decode_model_call)
         call = self._conversations.complete(asked)
         notes = self._conversations.notes(asked)
         context = CallContext(

@@ -25,7 +25,7 @@ from gym_runtime.environment.resource import Resource
 from gym_runtime.environment.roles import Models, models_of
 from gym_runtime.environment.shapes import Episode, Session
 from gym_runtime.environment.verdict import Pending, Verdict
-from gym_runtime.errors import GymError, ResourceError, RuntimeFault, SessionLost
+from gym_runtime.errors import GymError, ResourceError, RuntimeFault, SessionLost, UsageError
 from gym_runtime.logs import logger
 from gym_runtime.messages import calls
 from gym_runtime.messages.calls import Comparison
@@ -147,9 +147,11 @@ class ResourceWorker:
 
     async def _is_over(self, rollout: str) -> bool | None:
         """None if the broker does not know its run, as of a session that a client holds."""
-        if not rollout:
+        try:
+            subject = f"rollout.{rollout_token(rollout)}"
+        except UsageError:  # empty, or a caller's own text: an error would end the look at all other sessions
             return None
-        if await self._bus.counts(f"rollout.{rollout_token(rollout)}"):
+        if await self._bus.counts(subject):
             return True
         found = await self._bus.latest(f"runs.{token(rollout.partition('.')[0], 'run')}")
         info = RUNS.read(found[0]) if found else None
@@ -170,10 +172,7 @@ class ResourceWorker:
         environment = self._environments.get(pool)
         if environment is None:
             raise RuntimeFault(f"this worker does not serve '{pool}'")
-        body = request.body  # encoded, unless the caller lives in this process
-        call: calls.ResourceCall | calls.Declare = (
-            calls.decode_resource_call(body) if isinstance(body, Raw) else body
-        )
+        call = calls.body_of(request, calls.decode_resource_call)
         if isinstance(call, calls.CloseSession):
             await self.sessions.close_each([call.session, *call.more])
             return calls.pack(None)

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from contextvars import Context
 from itertools import pairwise
 from typing import Any
 
 import anyio
 import pytest
-from gym_runtime.bus.receiving import RawAnswer, Requests
+from gym_runtime.bus.interface import Headers
+from gym_runtime.bus.receiving import Interest, RawAnswer, Requests, Sink, Traffic
 from gym_runtime.errors import BrokerError, ConnectionLost, DeadlineExceeded
 from gym_runtime.timing import EXACT_S, OVERDUE_S
 from gym_testing import virtual_clock
+from nats.aio.client import Client
+from nats.aio.msg import Msg
 
 pytestmark = pytest.mark.anyio
 
@@ -69,3 +73,17 @@ async def test_a_wait_ends_in_time_or_a_long_one_a_moment_later(within_s: float,
     assert within_s <= anyio.current_time() - started_s + 1e-6
     assert anyio.current_time() - started_s <= within_s + late_s + 1e-6
     requests.end(reply)
+
+
+async def test_what_a_listener_fails_on_is_logged_once(capsys: pytest.CaptureFixture[str]) -> None:
+    heard: list[str] = []
+
+    def listen(subject: str, reply: str, headers: Headers, payload: bytes) -> None:
+        heard.append(subject)
+        raise {"a": ValueError, "b": KeyError}[subject]("no")
+
+    sink = Sink(Interest(">", "", listen), Traffic(), Context())
+    for subject in "aaabbba":
+        sink.set_result(Msg(_client=Client(), subject=subject))
+    assert heard == [*"aaabbba"]
+    assert "".join(capsys.readouterr()).count("receive failed") == 2

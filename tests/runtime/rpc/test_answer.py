@@ -11,7 +11,7 @@ import pytest
 from gym_runtime import clock
 from gym_runtime.bus.interface import Bus
 from gym_runtime.errors import DeadlineExceeded, GymError, ModelRefused, ModelUnavailable, ResourceError
-from gym_runtime.messages import calls
+from gym_runtime.messages import calls, stored_records
 from gym_runtime.rpc.retry_budget import RetryBudget
 from gym_testing.background import Mailbox, background
 from gym_testing.memory import MemoryBroker
@@ -80,10 +80,15 @@ async def test_what_a_handler_raises_is_answered_as_a_typed_fault_and_ends_nothi
         assert (await call(bus, "model.policy", request(1))).fault is None
 
 
-async def test_a_request_that_cannot_be_read_ends_nothing(bus: Bus) -> None:
+async def test_requests_that_cannot_be_read_end_nothing_and_are_one_line(
+    bus: Bus, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stored_records._named.clear()
     async with serving(bus, echo):
-        await bus.publish("model.policy", b"not a request")
+        for _ in range(20):
+            await bus.publish("model.policy", b"not a request")
         assert (await call(bus, "model.policy")).fault is None
+    assert "".join(capsys.readouterr()).count("a request cannot be decoded") == 1
 
 
 async def test_an_answer_that_is_too_large_is_a_fault_and_not_silence() -> None:

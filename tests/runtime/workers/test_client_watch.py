@@ -18,7 +18,7 @@ from gym_runtime.messages.stored_records import RunInfo
 from gym_runtime.rpc.lost import STALL_LOOK_S, STALL_S, InFlightRequest, Pace, Stalls
 from gym_runtime.timing import CLIENT_DROPPED_S, SESSIONS_SWEPT_S
 from gym_runtime.workers.adapter import CallContext
-from gym_runtime.workers.resource_worker import SESSION_IDLE_S
+from gym_runtime.workers.resource_worker import SESSION_IDLE_S, SESSION_KEPT_S
 from gym_testing.background import Mailbox, background, hosting, settled
 from gym_testing.memory import MemoryBus
 from gym_testing.small_system import Engine, Hang, answer
@@ -279,3 +279,19 @@ async def test_a_session_whose_close_signal_was_lost_is_closed_when_its_rollout_
         else:
             await here.gym.driver.bus.commit("rollout.one.0.0", b"{}")
         await settled(lambda: not len(here.resource.sessions), within_s=2 * SESSIONS_SWEPT_S)
+
+
+async def test_a_session_whose_rollout_is_a_callers_own_text_is_closed_after_its_deadline() -> None:
+    async with running_client() as here:
+        for session, rollout in (("odd", "no rollout"), ("spare", "")):
+            opened = calls.OpenSession(session=session, task=Raw(msgspec.json.encode(rows(1)[0])))
+            request = calls.Request(
+                body=calls.pack(opened), deadline_s=clock.monotonic() + 10, key=session, rollout=rollout
+            )
+            await here.gym.driver.bus.request(
+                f"resource.{NAME}", calls.encode_request(request), deadline_s=request.deadline_s
+            )
+        assert len(here.resource.sessions) == 2
+        await settled(
+            lambda: not len(here.resource.sessions), within_s=10 + SESSION_KEPT_S + SESSION_IDLE_S + 120
+        )

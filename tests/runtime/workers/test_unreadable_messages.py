@@ -8,6 +8,7 @@ import anyio
 import pytest
 from gym_runtime import Environment, Reply, Task, Verdict, clock
 from gym_runtime.errors import GymError
+from gym_runtime.messages import calls
 from gym_testing.background import background
 from gym_testing.small_system import (
     Engine,
@@ -20,6 +21,7 @@ from gym_testing.small_system import (
     small_system,
 )
 from gym_testing.virtual_clock import BACKEND
+from msgspec import Raw
 
 UNREADABLE_TEXTS = {
     "empty": b"",
@@ -75,3 +77,22 @@ async def test_no_message_ends_a_worker_or_a_run(text: str, capsys: pytest.Captu
             records = await system.records(ROLLOUTS)
         assert [record.reward for record in records] == [1.0] * ROLLOUTS
     assert "receive failed" not in "".join(capsys.readouterr())
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("body", [b"null", b"[1]", b'{"op":1}', b'{"input":1}', b'{"op":"verify"}'])
+async def test_a_request_whose_body_is_no_call_is_refused_in_one_line(
+    body: bytes, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async with small_system() as system:
+        await system.add_resource(environment(Environment(resource=verify, description="Any.")))
+        await system.add_model(Engine(answer("done")))
+        request = calls.Request(body=Raw(body), deadline_s=clock.monotonic() + 10)
+        for subject in ("resource.sample", "model.policy"):
+            data = await system.bus.request(
+                subject, calls.encode_request(request), deadline_s=request.deadline_s
+            )
+            fault = calls.decode_reply(data).fault
+            assert fault is not None
+            assert fault.message.startswith("the request cannot be read (")
+    assert "Traceback" not in "".join(capsys.readouterr())

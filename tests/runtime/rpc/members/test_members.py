@@ -7,7 +7,7 @@ from collections import Counter
 import anyio
 import pytest
 from gym_runtime import clock
-from gym_runtime.rpc.members import STATE_CHECKED_S, Heartbeat, announce
+from gym_runtime.rpc.members import MOST_BYTES, STATE_CHECKED_S, Heartbeat, announce, encode_heartbeat
 from gym_runtime.rpc.watch import ring_of, watcher
 from gym_runtime.timing import MEMBER_ANSWER_S, MEMBER_GONE_S, MEMBER_MISSES, UNASKED_S
 from gym_testing.background import background, settled
@@ -40,6 +40,23 @@ def test_the_watch_is_spread_over_the_followers() -> None:
     ring = ring_of(f"agent.{number}" for number in range(100))
     load = Counter(watcher(ring, f"model.{number}") for number in range(1000))
     assert max(load.values()) < 100
+
+
+async def test_an_announcement_too_long_to_read_is_left_out(
+    cluster: Cluster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    follower = await cluster.follower("a")
+    await anyio.sleep(KNOWN_S)
+    bus = await cluster.bus("one")
+    for length in (MOST_BYTES + 1, MOST_BYTES):
+        one = Heartbeat(worker=f"model-{length}", kind="model", pools=["policy"])
+        text = encode_heartbeat(one)
+        text = text[:-1] + b',"later":"' + b"x" * (length - len(text) - 11) + b'"}'
+        assert len(text) == length
+        await bus.publish(f"join.{one.name}", text)
+    await settled(lambda: follower.views["model"].knows(f"model-{MOST_BYTES}"))
+    assert not follower.views["model"].knows(f"model-{MOST_BYTES + 1}")
+    assert f"a member reports {MOST_BYTES} bytes about itself at most" in "".join(capsys.readouterr())
 
 
 async def test_followers_hear_of_arrivals_changes_and_departures_at_once(cluster: Cluster) -> None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
+from functools import partial
 
 import anyio
 import pytest
 from gym_runtime import clock
+from gym_runtime.bus.interface import Incoming
 from gym_runtime.errors import (
     ConnectionLost,
     DeadlineExceeded,
@@ -19,7 +21,7 @@ from gym_runtime.rpc.ask import NO_WORKER_GRACE_S
 from gym_runtime.rpc.members import Heartbeat
 from gym_runtime.rpc.retry_budget import RetryBudget
 from gym_runtime.timing import MEMBER_GONE_S
-from gym_testing.background import background, settled
+from gym_testing.background import background, hosting, settled
 from msgspec import Raw
 from runtime.rpc.router.router_cluster import Cluster, naming
 from runtime.workers.hosting import Gate, announced
@@ -259,6 +261,24 @@ async def test_a_broken_connection_costs_the_budget_a_retry(cluster: Cluster) ->
         await gate.calls.until(4)
         gate.open()
     assert budget.left == 2
+
+
+async def test_an_answer_that_cannot_be_read_is_asked_for_again(cluster: Cluster) -> None:
+    texts = [b"", b"[1]", b'{"worker":', calls.encode(calls.RpcReply(body=Raw(b"1"), worker="a"))]
+
+    async def answer(incoming: Incoming) -> None:
+        await cluster.bus.publish(incoming.reply, texts.pop(0))
+
+    async with hosting() as tasks, announced(cluster.bus, "model", "a", ["policy"]):
+        await settled(lambda: cluster.router.views["model"].knows("a"))
+        receive = partial(tasks.start_soon, answer)
+        async with cluster.bus.serve("model.policy.a", receive):
+            budget = RetryBudget(3)
+            assert await cluster.ask(budget) == RoutedReply(Raw(b"1"), "a")
+            assert budget.left == 0
+            texts.append(b"junk")
+            with pytest.raises(ConnectionLost, match=r"the answer of model 'policy' .* cannot be read"):
+                await cluster.ask(RetryBudget(0))
 
 
 async def test_when_the_budget_is_used_up_the_last_error_is_raised(cluster: Cluster) -> None:

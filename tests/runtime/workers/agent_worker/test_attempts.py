@@ -45,6 +45,27 @@ async def test_what_may_pass_is_tried_again_with_a_fresh_session(
     assert await ledger.until(6) == ["open", "work", "close"] * 2
 
 
+@pytest.mark.parametrize(
+    "broken",
+    [
+        answer({"type": 1}),
+        answer(function_call("work", arguments=1)),  # type: ignore[arg-type]
+        answer("done", usage={"input_tokens": 10**30}),
+        answer("done", usage={"output_tokens": -1}),
+        answer("done", usage={"input_tokens_details": {"cached_tokens": 2**53 + 1}}),
+    ],
+)
+async def test_an_answer_that_is_no_response_is_not_kept_for_the_next_attempt(
+    system: SmallSystem, broken: calls.ModelAnswer
+) -> None:
+    engine = Engine(answer("done"), by_attempt={1: [broken]})
+    await system.add_model(engine)
+    await system.add_agent()
+    (record,) = await system.make(rollout_spec(row()))
+    assert record.outcome == Completed(), message_of(record)
+    assert record.attempt == 2
+
+
 @pytest.mark.parametrize("max_attempts", [1, 3])
 async def test_the_number_of_attempts_is_bounded(system: SmallSystem, max_attempts: int) -> None:
     engine = Engine(ModelUnavailable("overloaded"))

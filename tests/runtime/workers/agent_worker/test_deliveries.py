@@ -57,6 +57,20 @@ async def test_a_task_that_kills_its_workers_ends_as_failed_and_not_in_silence(
     await settled_depth(system)
 
 
+async def test_a_task_whose_number_fits_into_no_subject_is_dropped_at_once(
+    system: SmallSystem, capsys: pytest.CaptureFixture[str]
+) -> None:
+    await system.add_model(Engine(answer("done")))
+    await system.enqueue(rollout_spec(row(), task=10**200), rollout_spec(row(), task=1))
+    await system.add_agent()
+    (record,) = await system.records(1)
+    assert record.outcome == Completed()
+    await settled_depth(system)
+    said = "".join(capsys.readouterr())
+    assert "handling failed" not in said
+    assert said.count("a task is refused") == 1
+
+
 async def test_an_innocent_rollout_whose_workers_are_killed_from_outside_goes_on(system: SmallSystem) -> None:
     begun: Mailbox[int] = Mailbox()
 

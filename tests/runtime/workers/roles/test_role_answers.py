@@ -62,6 +62,15 @@ async def test_a_judge_that_has_answered_is_not_asked_again_when_the_verifiers_w
     assert len(await system.bus.latest(subject)) == (durability == "turn")
 
 
+async def test_a_judges_answer_that_is_no_response_is_not_kept_for_the_next_attempt(
+    system: SmallSystem,
+) -> None:
+    await system.add_resource(judged())
+    await system.add_model(Engine(YES, by_attempt={1: [answer({"type": 1})]}), name="judge-1", pool="judge")
+    (record,) = await system.make(made())
+    assert (record.reward, record.attempt) == (1.0, 2)
+
+
 async def test_what_a_judge_answered_is_forgotten_with_the_journal(system: SmallSystem) -> None:
     await system.add_resource(judged())
     await system.add_model(Engine(YES), name="judge-1", pool="judge")
