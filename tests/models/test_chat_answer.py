@@ -183,8 +183,9 @@ def test_usage_may_be_missing() -> None:
     assert response(completion({"content": "x"}))["usage"] is None
 
 
-def test_lesser_fields_of_other_types_lose_no_answer() -> None:
-    usage = {"prompt_tokens": 5.0, "completion_tokens": None, "total_tokens": "5"}
+@pytest.mark.parametrize("none", [None, -1, 1e308])
+def test_lesser_fields_of_other_types_lose_no_answer(none: float | None) -> None:
+    usage = {"prompt_tokens": 5.0, "completion_tokens": none, "total_tokens": "5"}
     found = response(completion({"content": "x"}, created="2026-11-27T12:00:00Z", usage=usage))
     assert (found["usage"]["input_tokens"], found["usage"]["output_tokens"]) == (5, 0)
     assert found["created_at"] > 0

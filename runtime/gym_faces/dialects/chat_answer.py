@@ -91,7 +91,7 @@ class _Details(msgspec.Struct):
 
 
 class _EngineUsage(msgspec.Struct):
-    # Some engines write null, or 5.0: no reason to lose the answer.
+    # Some engines write null, 5.0 or -1: no reason to lose the answer.
     prompt_tokens: float | None = 0
     completion_tokens: float | None = 0
     prompt_tokens_details: _Details | None = None
@@ -116,6 +116,8 @@ class _Part(msgspec.Struct):
     text: str = ""
 
 
+LONGEST_CONTEXT = 2**40
+"""In tokens: no engine has one that is nearly as long."""
 _decode = msgspec.json.Decoder(Completion[Choice]).decode
 _decode_parts = msgspec.json.Decoder(list[_Part]).decode
 
@@ -239,17 +241,21 @@ def _arguments(raw: Raw) -> bytes | Raw:
 def _read_usage(usage: _EngineUsage | None) -> Usage | None:
     if usage is None:
         return None
-    prompt, completion = usage.prompt_tokens_details, usage.completion_tokens_details
-    read, written = int(usage.prompt_tokens or 0), int(usage.completion_tokens or 0)
+    prompt = usage.prompt_tokens_details or _Details()
+    completion = usage.completion_tokens_details or _Details()
+    read, written = _count(usage.prompt_tokens), _count(usage.completion_tokens)
     return Usage(
         input_tokens=read,
-        input_tokens_details=InputTokensDetails(cached_tokens=(prompt and prompt.cached_tokens) or 0),
+        input_tokens_details=InputTokensDetails(cached_tokens=_count(prompt.cached_tokens)),
         output_tokens=written,
-        output_tokens_details=OutputTokensDetails(
-            reasoning_tokens=(completion and completion.reasoning_tokens) or 0
-        ),
+        output_tokens_details=OutputTokensDetails(reasoning_tokens=_count(completion.reasoning_tokens)),
         total_tokens=read + written,
     )
+
+
+def _count(said: float | None) -> int:
+    """A count of tokens; 0 where an engine says what is none, such as -1."""
+    return int(said) if said and 0 < said < LONGEST_CONTEXT else 0
 
 
 # -- the same, streamed ---------------------------------------------------------------------------------
