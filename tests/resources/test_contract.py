@@ -9,7 +9,7 @@ from gym_runtime import Pending, Verdict
 from gym_runtime.environment import Models, catalogue, examples
 from gym_runtime.environment.environment import LoadedEnvironment
 from gym_runtime.environment.replaying import rejudge
-from gym_testing.checks import contract
+from gym_testing.checks import contract, subject
 from gym_view.commands.ls import describe_environment
 from resources.judging import NEMO_GYM_ROWS, ROWS, nemo_gym_rows, row_files, usable
 from tables import table
@@ -63,7 +63,7 @@ async def test_an_environment_keeps_the_contract(
 
         monkeypatch.setattr(examples, "read", first)
     if name in COPIES:
-        monkeypatch.setattr(contract, "judge_recorded", judged_here)
+        monkeypatch.setattr(subject, "judge_recorded", judged_here)
     broken = await findings(environment, few=count is not None)
     if broken and all(finding.startswith(BLOCKED) for finding in broken):
         # What was imported once blocks no more, and another process may have had the processor.
