@@ -254,7 +254,7 @@ def _read_usage(usage: _EngineUsage | None) -> Usage | None:
 
 
 def _count(said: float | None) -> int:
-    """A count of tokens; 0 where an engine says what is none, such as -1."""
+    """A count of tokens; 0 if the engine's number cannot be a count, such as -1."""
     return int(said) if said and 0 < said < LONGEST_CONTEXT else 0
 
 

@@ -181,7 +181,7 @@ class NatsBus:
                 payload = await self._blobs.fetch(incoming.payload)
                 receive(Incoming(incoming.subject, payload, incoming.reply, incoming.headers))
             except TransportError as error:
-                # Whoever asked learns that its request is not worked on (`gym_runtime.rpc.lost`).
+                # The caller of a lost request learns of the loss by `gym_runtime.rpc.lost`.
                 leave_out(incoming.subject, str(error))
             except Exception:
                 # The boundary to a subscriber, as for small messages; no caller waits for this task.

@@ -530,8 +530,8 @@ class Client:
                 await self.driver.open_run(info)
                 await self.driver.publish(plan.specs(info.run, attached=False))
             except BaseException:
-                # Nobody knows its id: what was published would run for no one. `cancel` empties the queue
-                # first, which gives a full broker the room to store that the run is over.
+                # The caller never gets the run's id, so the published rollouts would run in vain. `cancel`
+                # empties the queue first, which gives a full broker the room to store that the run is over.
                 with anyio.move_on_after(CLOSE_S, shield=True), suppress(GymError):
                     await self.driver.cancel(info.run)
                 raise

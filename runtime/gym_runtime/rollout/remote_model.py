@@ -29,7 +29,7 @@ from gym_runtime.errors import (
 )
 from gym_runtime.messages import calls
 from gym_runtime.messages.call_tokens import ID_BYTES, Ids, Prefix, ids_after
-from gym_runtime.messages.responses import NULL, Response, decode_items, decode_response
+from gym_runtime.messages.responses import NULL, Item, Response, decode_items, decode_response
 from gym_runtime.messages.rollout_spec import RolloutSpec
 from gym_runtime.rollout.journal import DIGEST_BYTES, Journal
 from gym_runtime.rpc.actors import Actors
@@ -95,6 +95,7 @@ class Answered(NamedTuple):
 
     response: Response
     answer: calls.ModelAnswer
+    items: list[Item]
     before: Ids = ()
     after: Ids = ()
 
@@ -150,7 +151,7 @@ class RemoteModel:
         else:
             answered = _decoded(body)
         self._answered = True
-        response, answer, _, _ = answered
+        response, answer, output, _, _ = answered
         self._extend(response.output)
         before, self._ids = self._ids, ids_after(answer.tokens, self._ids)
         self._covered = len(self._items)
@@ -159,7 +160,7 @@ class RemoteModel:
         # may be gone.
         self._kept = answer.kept if self._worker and answer.kept == len(self._items) else 0
         self._mark = answer.mark
-        return Answered(response, answer, before, self._ids)
+        return Answered(response, answer, output, before, self._ids)
 
     async def ask_each(self, params: Raw, conversations: Sequence[Sequence[Raw]]) -> list[Answered]:
         """The answers to separate conversations, asked at the same time; each is journaled on arrival.
@@ -290,8 +291,7 @@ def _decoded(body: Raw) -> Answered:
         answer = calls.decode_model_answer(body)
         # A slice would keep the whole body in memory, with the ids that are decoded already.
         response = answer.response.copy() if answer.tokens is not None else answer.response
-        answered = Answered(decode_response(response), answer)
-        decode_items(answered.response.output)
-        return answered
+        decoded = decode_response(response)
+        return Answered(decoded, answer, decode_items(decoded.output))
     except UNREADABLE as error:
         raise ModelUnavailable(f"the model's answer is not a response: {error}", stage="model") from error

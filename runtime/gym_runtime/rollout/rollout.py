@@ -538,8 +538,8 @@ class Rollout:
 
     def _count(self, answered: Answered) -> Turn:
         """Count a turn that the caller appends."""
-        response, answer, before, _ = answered
-        turn = Turn(response, answer.tokens, before)
+        response, answer, items, before, _ = answered
+        turn = Turn(response, answer.tokens, before, items)
         self.turns += 1
         self._note_weights(answer)
         if response.usage is not None:

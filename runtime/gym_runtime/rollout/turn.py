@@ -8,12 +8,22 @@ from gym_runtime.messages.responses import FunctionCall, Item, Message, Response
 
 
 class Turn:
-    """One answer of the model."""
+    """One answer of the model.
 
-    def __init__(self, response: Response, tokens: calls.Tokens | None, before: Ids = ()) -> None:
+    Args:
+        items: of the response, where they are decoded already.
+    """
+
+    def __init__(
+        self,
+        response: Response,
+        tokens: calls.Tokens | None,
+        before: Ids = (),
+        items: list[Item] | None = None,
+    ) -> None:
         self.response = response
         self._tokens, self._before = tokens, before
-        self.items: list[Item] = decode_items(response.output)
+        self.items = decode_items(response.output) if items is None else items
 
     @property
     def tokens(self) -> calls.Tokens | None:
