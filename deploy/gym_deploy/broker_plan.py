@@ -32,10 +32,13 @@ cluster {{
   routes: [{routes}]
 }}
 """
-_JETSTREAM = ("jetstream {\n  store_dir: $STORE\n}\n", "    jetstream: enabled\n")
+_JETSTREAM = re.compile(
+    r"^jetstream \{.*?^\}\n|^    jetstream: enabled\n|^    (?:ex|im)ports: \[.*?^    \]\n",
+    re.MULTILINE | re.DOTALL,
+)
 _TLS = "tls {{ cert_file: $SERVER_CERTIFICATE, key_file: $SERVER_KEY, ca_file: $CA{more} }}"
 _LEAVES = 'leafnodes {{ listen: "{listen}"{advertise}, {tls} }}\n'
-_LEAF_OF = 'leafnodes {{ remotes: [{{ urls: [{urls}], account: GYM, nkey: "{seed}", {tls} }}] }}\n'
+_LEAF_OF = 'leafnodes {{ remotes: [{{ urls: [{urls}], account: USERS, nkey: "{seed}", {tls} }}] }}\n'
 _LEAF_USER = '      { nkey: $SITE, allowed_connection_types: ["LEAFNODE"] }\n'
 
 
@@ -204,7 +207,7 @@ def _with_sites(plan: BrokerPlan, text: str) -> str:
         users = "    users: [\n"
         text = text.replace(users, users + _LEAF_USER)
         # Without it requests to JetStream stay at the site where they are made.
-        text += 'default_js_domain { GYM: "" }\n'
+        text += 'default_js_domain { USERS: "" }\n'
     if plan.leaves:
         # Brokers of other sites are told of all nodes, as above.
         port = plan.leaves.rpartition(":")[2]
@@ -213,8 +216,7 @@ def _with_sites(plan: BrokerPlan, text: str) -> str:
             listen=plan.leaves, advertise=advertise, tls=_TLS.format(more=", verify: true")
         )
     if plan.leaf_of:
-        for part in _JETSTREAM:
-            text = text.replace(part, "")
+        text = _JETSTREAM.sub("", text)
         hubs = [f"{_in_url(host)}:{port}" for host, port in map(_hub, plan.leaf_of)]
         seed = (plan.folder / f"{identities.SITE}.seed").read_text().strip()
         urls = ", ".join(f'"tls://{hub}"' for hub in hubs)

@@ -7,6 +7,7 @@ import signal
 import socket
 import ssl
 import subprocess
+import sysconfig
 import time
 from contextlib import ExitStack, suppress
 from pathlib import Path
@@ -17,6 +18,7 @@ import anyio
 import pytest
 from deploy.brokers import serving, until_ready
 from faults.broker.broker_runs import break_disk
+from gym_deploy.broker import serve
 from gym_deploy.broker_plan import BrokerPlan, configure
 from gym_runtime import connect
 from gym_runtime.bus import nats
@@ -411,6 +413,21 @@ def test_a_node_that_waits_for_the_others_ends_at_a_signal(tmp_path: Path) -> No
 def answers(host: str, port: int) -> bool:
     with socket.socket() as tried:
         return tried.connect_ex((host, port)) == 0
+
+
+@pytest.mark.anyio
+async def test_a_server_that_does_not_keep_the_permissions_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sysconfig, "get_path", lambda name: str(tmp_path))
+    monkeypatch.setenv("PATH", str(tmp_path))
+    server = tmp_path / "nats-server"
+    server.write_text("#!/bin/sh\necho nats-server: v2.12.5\n")
+    server.chmod(0o700)
+    listen, monitor = f"127.0.0.1:{free_port()}", f"127.0.0.1:{free_port()}"
+    plan = BrokerPlan(folder=tmp_path / "keys", listen=listen, monitor=monitor)
+    with pytest.raises(UsageError, match=r"nats-server is v2\.12\.5, which .* install 2\.12\.6 or later"):
+        await serve(plan, ready=lambda: None)
 
 
 def test_a_damaged_key_is_one_line(tmp_path: Path) -> None:

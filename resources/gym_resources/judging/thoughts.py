@@ -8,16 +8,21 @@ _TAG = re.compile(r"(</?think(?:ing)?>)")
 
 
 def without_thoughts(text: str) -> str:
-    """A text without its thoughts. Those never closed reach to its end, those never opened to its start.
+    """A text without its thoughts. Those never opened reach to its start.
 
-    >>> without_thoughts("<think>No?</think> Yes. <thinking>So"), without_thoughts("Well</think>No.")
+    Those never closed reach to its end if nothing is said before them. Else a verdict behind a quotation
+    of the tag would be lost, and a label in the quotation would count.
+
+    >>> without_thoughts("<think>No?</think> Yes. <think>No</think>"), without_thoughts("Well</think>No.")
     ('Yes.', 'No.')
+    >>> without_thoughts("<think>So"), without_thoughts('"Yes <think>" is wrong: No.')
+    ('', '"Yes <think>" is wrong: No.')
     """
     if "think" not in text:
         return text.strip()
-    parts: list[str] = []
-    thinking = False
-    for number, piece in enumerate(_TAG.split(text)):
+    pieces, parts = _TAG.split(text), list[str]()
+    thinking, begun = False, 0
+    for number, piece in enumerate(pieces):
         if number % 2 == 0:
             if not thinking:
                 parts.append(piece)
@@ -25,6 +30,8 @@ def without_thoughts(text: str) -> str:
             if not thinking:
                 parts.clear()
             thinking = False
-        else:
-            thinking = True
+        elif not thinking:
+            thinking, begun = True, number
+    if thinking and "".join(parts).strip():
+        parts += pieces[begun:]
     return "".join(parts).strip()

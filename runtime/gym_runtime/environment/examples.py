@@ -69,13 +69,15 @@ def read(environment: LoadedEnvironment) -> list[Example]:
     """The example rows beside an environment's module, with its settings.
 
     Raises:
-        UsageError: the file is missing, a line is not a JSON object, or it has no ``gold``.
+        UsageError: the file is missing or has no row, a line is not a JSON object, or it has no ``gold``.
     """
     path = environment.examples
-    if not path.is_file():
-        raise UsageError(f"{path} is missing; write five example rows to it, one JSON object per line")
-    lines = path.read_bytes().splitlines()
-    return [example(environment, f"{path}:{number}", number, line) for number, line in enumerate(lines, 1)]
+    lines = list(enumerate(path.read_bytes().splitlines(), 1)) if path.is_file() else None
+    rows = [(number, line) for number, line in lines or () if line.strip()]
+    if not rows:
+        what = "is missing" if lines is None else "has no row"
+        raise UsageError(f"{path} {what}; write five example rows to it, one JSON object per line")
+    return [example(environment, f"{path}:{number}", number, line) for number, line in rows]
 
 
 def example(environment: LoadedEnvironment, where: str, number: int, line: bytes) -> Example:

@@ -326,6 +326,8 @@ async def drained_on_request(
                 logger().info("a request to drain was not answered", error=str(error))
 
         def asked(incoming: Incoming) -> None:
+            if not incoming.reply:  # no client's: see `ModelWorker.run`
+                return
             # A warning, so that the default log says why a worker has left.
             logger().warning("asked to drain", by=read_asked(incoming.payload).by or "a client")
             leave()

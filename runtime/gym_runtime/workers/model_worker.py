@@ -185,7 +185,9 @@ class ModelWorker:
         async with anyio.create_task_group() as tasks:
 
             def control(incoming: Incoming) -> None:
-                tasks.start_soon(self._control, incoming)
+                # A client asks for an answer; what does not may be JetStream's, which any key can send here.
+                if incoming.reply:
+                    tasks.start_soon(self._control, incoming)
 
             # Subscribed before the weights are read, so that no command is lost meanwhile.
             async with self._bus.serve(f"control.{token(self._worker, 'worker')}", control):
@@ -284,9 +286,8 @@ class ModelWorker:
         except Exception as error:  # noqa: BLE001 - a worker's handler boundary: one bad command ends no worker
             logger().exception("a control command raised")
             fault = RuntimeFault(described(error), stage="model").fault()
-        if incoming.reply:
-            reply = calls.RpcReply(worker=self._worker, body=body, fault=fault)
-            await self._bus.publish(incoming.reply, calls.encode(reply))
+        reply = calls.RpcReply(worker=self._worker, body=body, fault=fault)
+        await self._bus.publish(incoming.reply, calls.encode(reply))
 
     def _learn(self, answer: calls.ControlAnswer) -> None:
         self.paused = answer.paused

@@ -19,7 +19,7 @@ import msgspec
 from anyio.lowlevel import checkpoint
 from gym_runtime import Episode, Session, make_response
 from gym_runtime.environment import Example, LoadedEnvironment, examples, requirements, verify_isolated
-from gym_runtime.errors import UsageError, leaf
+from gym_runtime.errors import leaf
 from gym_runtime.messages import FunctionCall, decode_items, decode_response
 
 from gym_testing.checks.cpu_meter import CpuMeter, cpu_meter
@@ -105,8 +105,6 @@ async def measure(environment: LoadedEnvironment, seconds: float) -> Throughput:
     """
     requirements.require(environment)
     rows = examples.read(environment)
-    if not rows:
-        raise UsageError(f"{environment.examples} has no rows")
     with cpu_meter() as meter:
         return await _measured(environment, rows, seconds, meter)
 

@@ -70,7 +70,9 @@ def test(*names: str, everything: Everything = False, json: AsJson = False) -> i
         for subject in subjects:
             report = await _check(subject)
             if isinstance(subject, LoadedEnvironment) and report.passed:
-                report = msgspec.structs.replace(report, findings=[*report.findings, *await _audit(subject)])
+                findings = [*report.findings, *await _audit(subject)]
+                passed = all(finding.passed for finding in findings)
+                report = msgspec.structs.replace(report, findings=findings, passed=passed)
             reports.append(report)
         for name in catalogue.names("environments") if everything else ():
             reports.append(await _check_if_runnable(name))
@@ -156,7 +158,9 @@ async def _saying_what_takes_long(name: str) -> AsyncGenerator[Callable[[str], N
 
 
 async def _audit(environment: LoadedEnvironment) -> list[Finding]:
-    """What the quick part of an audit finds, and what its module looks like: warnings."""
+    """What the quick part of an audit finds, and what its module looks like: warnings, unless code of the
+    module's own that makes replies raised.
+    """
     from gym_testing.audit import lint
     from gym_testing.audit.measuring import Auditor, Plan
 
@@ -166,7 +170,10 @@ async def _audit(environment: LoadedEnvironment) -> list[Finding]:
         for place in lint.shown(lint.places(environment.source), environment.source.name)
     ]
     plan = Plan(seconds=AUDIT_S, rows=5, repeats=1, elsewhere=False, slow=False)
-    made = await Auditor(name, environment, plan).measure()
+    try:
+        made = await Auditor(name, environment, plan).measure()
+    except UsageError as error:
+        return [*found, Finding("its own replies for the audit can be made", False, error.message)]
     for kind, rate in made.rates.items():
         if kind in ("false_positive", "false_negative") and rate.found:
             sources = formatting.listed(sorted(rate.by))

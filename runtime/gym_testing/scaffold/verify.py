@@ -26,7 +26,7 @@ async def verify(task: SumTask, reply: Reply) -> Verdict:
 @near_miss()
 def off_by_one(target: Target) -> Iterator[str]:
     """A wrong reply that is nearly right, for the audit."""
-    yield f"It is {target.row['expected'] + 1}"
+    yield f"It is {int(target.row['expected']) + 1}"
 
 
 environment = Environment(resource=verify, description="Work out a sum.", domain="math")

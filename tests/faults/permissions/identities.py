@@ -6,7 +6,7 @@ import json
 import subprocess
 import time
 from collections.abc import Generator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractAsyncContextManager, contextmanager, suppress
 from pathlib import Path
 
 from gym_deploy.broker_plan import BrokerPlan, configure
@@ -49,5 +49,5 @@ def serving(folder: Path, *changes: tuple[str, str], log_name: str = "broker.log
         process.wait()
 
 
-def as_role(url: str, folder: Path, role: Role) -> nats.AbstractAsyncContextManager[NatsBus]:
+def as_role(url: str, folder: Path, role: Role) -> AbstractAsyncContextManager[NatsBus]:
     return nats.connect(url, role=role, credentials=folder / f"{role}.seed")

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import json
 import os
 import time
 from pathlib import Path
+from urllib.request import urlopen
 
 import anyio
 import msgspec
 import pytest
-from faults.permissions.identities import as_role
+from faults.permissions.identities import as_role, identities, serving
 from gym_runtime.bus.blobs import SMALL_INLINE_BYTES
+from gym_runtime.bus.identity import CA
 from gym_runtime.bus.interface import Delivery, Incoming
 from gym_runtime.bus.link import Role
 from gym_runtime.client import RunInfo
 from gym_runtime.errors import BrokerError
+from time_limits import busy
 
 pytestmark = [pytest.mark.fault, pytest.mark.slow, pytest.mark.timeout(120)]
 
@@ -177,3 +181,56 @@ async def test_a_role_does_not_hear_what_is_not_for_it(
         with pytest.raises(BrokerError, match="does not let these credentials listen on"):
             async with bus.serve(pattern, lambda incoming: None):
                 pass
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("role", ["resource", "model"])
+async def test_an_answer_of_jetstream_is_not_stored_as_another_roles_message(
+    url: str, folder: Path, role: Role
+) -> None:
+    """A request names where its answer goes, and JetStream asks for no permission to send it there."""
+    run, spy = f"forged-{role}", f"spy-{role}"
+    wanted = {"deliver_subject": "gym.spied", "ack_policy": "none", "filter_subject": "gym.rollout.>"}
+    texts = {"own": b"forged", "spy": json.dumps({"stream_name": "gym_ROLLOUTS", "config": wanted}).encode()}
+    async with (
+        as_role(url, folder, "client") as client,
+        as_role(url, folder, "agent") as agent,
+        as_role(url, folder, role) as thief,
+    ):
+        link = thief._link  # pyright: ignore[reportPrivateUsage]
+        for name, text in texts.items():
+            assert b"error" not in (await link.ask(f"gym.blob.brief.{run}.{name}", text, within_s=5)).payload
+        stored = [f"task.a.e.{run}.0", f"rollout.{run}.0.0", f"journal.{run}.0.0.0", f"runs.{run}"]
+        get = f"$JS.API.DIRECT.GET.gym_BLOBS.gym.blob.brief.{run}"
+        for subject in stored:
+            link.post(f"{get}.own", b"", reply=f"gym.{subject}")
+        link.post(f"{get}.spy", b"", reply=f"$JS.API.CONSUMER.CREATE.gym_ROLLOUTS.{spy}.gym.rollout.>")
+        # Streams and JetStream take what comes first first, so these are behind what was forged.
+        assert (await link.ask(f"{get}.own", b"", within_s=5)).payload == b"forged"
+        await agent.commit(f"rollout.{run}.1.0", b"genuine")
+        assert await client.counts(f"rollout.{run}.>") == {f"rollout.{run}.1.0": 1}
+        for subject in stored:
+            assert await client.latest(subject) == []
+        about = await client._link.ask(  # pyright: ignore[reportPrivateUsage]
+            "$JS.API.STREAM.INFO.gym_ROLLOUTS", b"", within_s=5
+        )
+        assert json.loads(about.payload)["state"]["consumer_count"] == 0
+
+
+@pytest.mark.anyio
+async def test_the_broker_forgets_who_asked_jetstream(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = identities(tmp_path / "own")
+    monkeypatch.setenv(CA, str(folder / "ca.pem"))
+    with serving(folder, ('threshold: "1m"', 'threshold: "50ms"')) as url, anyio.fail_after(20 * busy()):
+        [ports] = folder.glob("nats-server_*.ports")
+        [monitor] = json.loads(ports.read_text())["monitoring"]
+
+        def kept() -> int:
+            with urlopen(f"{monitor}/accountz?acc=GYM") as answer:
+                return len(json.load(answer)["account_detail"].get("responses", ()))
+
+        async with as_role(url, folder, "client"):
+            while kept():
+                await anyio.sleep(0.02)

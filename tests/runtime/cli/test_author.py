@@ -158,6 +158,19 @@ def test_a_broken_rule_is_shown_and_status_1(capsys: pytest.CaptureFixture[str])
     assert any(line == "  ✓ bad rows are refused" for line in lines)
 
 
+def test_a_maker_of_replies_that_raises_hides_no_rule(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main.run(["new", "raising"]) == 0
+    assert main.run(["new", "maker", "--shape", "verify"]) == 0
+    module = Path("maker.py")
+    module.write_text(module.read_text().replace("target.row['expected']", "target.row['expectd']"))
+    capsys.readouterr()
+    assert main.run(["test", "maker", "raising"]) == 1
+    said = capsys.readouterr().out
+    assert "maker: 1 of 12 rules broken" in said
+    assert "replies for the audit can be made: maker:off_by_one made no replies to row 1: KeyError" in said
+    assert "✓ raising: keeps the contract" in said
+
+
 def test_a_reason_that_breaks_several_rules_is_said_once(capsys: pytest.CaptureFixture[str]) -> None:
     assert main.run(["new", "closed_shop"]) == 0
     module = Path("closed_shop.py")

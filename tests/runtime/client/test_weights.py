@@ -11,7 +11,7 @@ import pytest
 from gym_models.scripted import Adapter
 from gym_runtime.client import Client
 from gym_runtime.errors import ModelRefused, ModelUnavailable, UsageError
-from gym_runtime.messages.calls import Control, ControlAnswer
+from gym_runtime.messages.calls import Control, ControlAnswer, encode
 from gym_runtime.workers.adapter import ModelSettings
 from gym_runtime.workers.current_weights import current
 from gym_testing.small_system import small_system
@@ -62,6 +62,15 @@ async def test_all_workers_have_new_weights_afterwards() -> None:
     async with two_engines() as (gym, *_):
         await gym.update_weights("/weights/1", "step-1")
         assert await versions(gym) == {"model-1": ("step-1", False), "model-2": ("step-1", False)}
+
+
+async def test_a_command_that_names_no_subject_for_its_answer_is_not_obeyed() -> None:
+    """Any key of a secured broker can have an answer of JetStream delivered there, which names none."""
+    async with two_engines() as (gym, *_, system):
+        forged = Control(op="update", path="/weights/forged", version="forged")
+        async with system.broker.connect("stranger") as stranger:
+            await stranger.publish("control.model-1", encode(forged))
+        assert await versions(gym) == {"model-1": ("", False), "model-2": ("", False)}
 
 
 async def test_a_worker_that_dies_during_an_update_is_an_error_at_once() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ import pytest
 from gym_runtime.environment.tools import schema_problems
 from gym_testing.checks import contract
 from tables import table
-from testing.checks.goals import HEAD, VERIFY, broken, load, rows
+from testing.checks.goals import HEAD, VERIFY, broken, load, rows, written
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("few_objects")]
 
@@ -17,7 +18,7 @@ pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("few_objects")]
 @pytest.mark.parametrize(
     ("lines", "detail"),
     [
-        ([], "0 example rows instead of 5"),
+        ([], "own.jsonl has no row; write five"),
         (["text"], r"own.jsonl:1: not a JSON object: Expected `object`, got `str`"),
         ([{"goal": "g"}], r"own.jsonl:1: the row has no 'gold'; add the perfect rollout"),
         ([{"gold": 1}], r"own.jsonl:1: the row has no 'gold'; add the perfect rollout"),
@@ -66,6 +67,19 @@ async def test_missing_example_rows_are_found(tmp_path: Path) -> None:
     (finding,) = await contract.check(load(module))
     assert not finding.passed
     assert "own.jsonl is missing; write five example rows" in finding.detail
+    (tmp_path / "own.jsonl").write_text("\n \n")
+    (finding,) = await contract.check(load(module))
+    assert "own.jsonl has no row; write five example rows" in finding.detail
+
+
+async def test_blank_lines_between_example_rows_are_none(tmp_path: Path) -> None:
+    """As in a file of rows to run, so lines keep their numbers."""
+    module, lines = written(tmp_path, HEAD + VERIFY, []), [json.dumps(one) for one in rows()]
+    (tmp_path / "own.jsonl").write_text("\n".join([lines[0], "", *lines[1:], "  \n"]))
+    assert all(one.passed for one in await contract.check(load(module)))
+    (tmp_path / "own.jsonl").write_text("\n" + "\n".join([*lines[:-1], "[]"]))
+    (finding,) = await contract.check(load(module))
+    assert "own.jsonl:6: not a JSON object" in finding.detail
 
 
 @table(

@@ -57,6 +57,8 @@ async def test_workers_answer_and_one_that_has_left_is_left_out() -> None:
         background(lambda: drained_on_request(bus, lambda: AGENT, 25.0, lambda: left.append(AGENT.worker))),
     ):
         await anyio.sleep(0.1)
+        # No client's: JetStream delivers answers, without a subject to answer to, wherever a request says.
+        await client.publish(f"drain.{AGENT.name}", b"{}")
         for _ in range(2):
             answers = await drain(client, [AGENT, OTHER])
             assert answers == {"agent-1": calls.Draining(in_flight=3, within_s=25.0)}
