@@ -64,6 +64,7 @@ _REPEATED = (
 # What the runtime decides, whatever a row says.
 _OURS = ("input", "model", "stream", "background")
 _NOT_STORED = "responses are not stored here; send the whole conversation as 'input'"
+_REFERENCE = "responses are not stored here; with 'store' false a client sends items, not references to them"
 _REFUSED = {
     "previous_response_id": _NOT_STORED,
     "conversation": _NOT_STORED,
@@ -129,7 +130,7 @@ def read_request(body: bytes) -> Asked:
         try:
             match decode_item(raw):
                 case OtherItem(type="item_reference"):
-                    raise TaskError(_NOT_STORED)
+                    raise TaskError(_REFERENCE)
                 case FunctionCall():
                     items[place] = _without_namespace(raw)
                 case _:
