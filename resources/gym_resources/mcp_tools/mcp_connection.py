@@ -265,8 +265,7 @@ class Connection:
                 except StopAsyncIteration:
                     raise SessionLost(f"{self._server.name} did not answer {method}") from None
                 except UNREADABLE as error:
-                    start = cleaned(message[:100].decode(errors="replace"), 100)
-                    what = f"{self._server.name} sent what is no message ({error}): {start}"
+                    what = f"{self._server.name} sent what is no message ({error}): {_start(message)}"
                     raise ResourceError(what) from error
                 # A request of the server's: it may wait for the answer.
                 reply = _refusal(said) if said.method and said.id is not UNSET else None
@@ -358,10 +357,15 @@ class _Http:
                     return
                 if request["method"] == "initialize" and answer.status in _SHAKE_HANDS_NOT:
                     raise _Refused(answer.status, "it knows no handshake")
-                said = cleaned(body[:500].decode(errors="replace") or answer.headers.get("location", ""), 300)
+                said = _start(body) or cleaned(answer.headers.get("location", ""), 300)
                 raise ResourceError(f"{url} answered {answer.status} to {request['method']}: {said}")
         except (aiohttp.ClientError, ConnectionError, TimeoutError, ValueError) as error:
             raise SessionLost(f"{url} cannot be reached: {type(error).__name__}: {error}") from error
+
+
+def _start(said: bytes) -> str:
+    """The beginning of what a server said, in one line."""
+    return cleaned(" ".join(said[:500].decode(errors="replace").split()), 300)
 
 
 def _is_answer(body: bytes, number: int) -> bool:
