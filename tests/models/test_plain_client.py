@@ -6,11 +6,14 @@ import subprocess
 import sys
 import tracemalloc
 from contextlib import suppress
+from typing import Any
 
 import anyio
+import anyio.lowlevel
 import pytest
 from anyio.abc import SocketAttribute, SocketStream
 from gym_models.wire import plain_client, reply
+from gym_models.wire.aiohttp_client import AiohttpClient
 from gym_models.wire.plain_client import MAX_HEAD_BYTES, PlainClient
 from gym_models.wire.reply import NoAnswer
 from gym_runtime import UsageError
@@ -128,6 +131,22 @@ async def test_what_follows_an_answer_is_not_the_next_ones(more: bytes, at_once:
         assert (await asked(client, url, b"?")).body == b"abc"
         await server.all_gone(1)  # the client left
         assert (await asked(client, url, b"next")).body == b"next"
+        assert server.connections == 2
+
+
+@table("more", [SOUND, SOUND[:-1]], ids=["whole", "part"])
+async def test_what_follows_a_hosts_answer_is_not_the_next_ones(more: bytes) -> None:
+    async with playing() as (server, _, url), AiohttpClient(url, {}, reuse=True, proxied=False) as client:
+        server.scripts[b"1"] = [OK + b"content-length: 5\r\n\r\nfirst", more], False
+        server.scripts[b"2"] = [OK + b"content-length: 6\r\n\r\nsecond"], False
+        assert (await client.request("POST", url, b"1", None, 5)).body == b"first"
+        connector: Any = client._session.connector  # pyright: ignore[reportPrivateUsage]
+        # None is kept if both came at once.
+        kept = [one for several in connector._conns.values() for one, _ in several]
+        with anyio.fail_after(15):
+            while not all(one.should_close for one in kept):
+                await anyio.lowlevel.checkpoint()
+            assert (await client.request("POST", url, b"2", None, 5)).body == b"second"
         assert server.connections == 2
 
 

@@ -10,6 +10,8 @@ from typing import Any
 import aiohttp
 import anyio
 from aiohttp.client_proto import ResponseHandler
+from aiohttp.client_reqrep import ConnectionKey
+from aiohttp.connector import Connection
 from gym_runtime import UsageError
 from yarl import URL
 
@@ -28,7 +30,9 @@ _LARGE_BYTES = 1 << 20  # aiohttp warns about larger bodies that are not a strea
 
 
 class _Connector(aiohttp.TCPConnector):
-    """Limits how many connections are opened at the same time. aiohttp has no public place for this."""
+    """Limits how many connections are opened at the same time, and uses none again on which the server spoke
+    unasked. aiohttp has no public place for either.
+    """
 
     def __init__(self, **more: Any) -> None:
         super().__init__(**more)
@@ -39,6 +43,14 @@ class _Connector(aiohttp.TCPConnector):
     ) -> ResponseHandler:
         async with self._opening:
             return await super()._create_connection(req, traces, timeout)
+
+    async def _get(self, key: ConnectionKey, traces: list[Any]) -> Connection | None:
+        # aiohttp 3.14 would take what it said for the next request's answer, and wait for its end for ever.
+        while (connection := await super()._get(key, traces)) is not None:
+            if connection.protocol is not None and not connection.protocol.should_close:
+                return connection
+            connection.close()
+        return None
 
 
 class AiohttpClient:

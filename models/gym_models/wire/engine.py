@@ -18,7 +18,7 @@ from gym_faces.dialects import (
     side_channel,
 )
 from gym_runtime.adapters import CallContext, ModelAnswer, ModelCall
-from gym_runtime.errors import UNREADABLE, ModelRefused
+from gym_runtime.errors import UNREADABLE, ModelLimited, ModelRefused
 from gym_runtime.logs import logger
 
 from gym_models.wire import media, native
@@ -113,8 +113,18 @@ class Engine:
             else:
                 self.api = "responses"
                 return found
-        found = await self._chat(call, context, foreign=foreign)
-        # Only after an answer: an error does not show which API the engine has.
+        return await self._chat_instead(call, context, foreign)
+
+    async def _chat_instead(
+        self, call: ModelCall, context: CallContext, foreign: tuple[Answer, ForeignAnswer] | None = None
+    ) -> ModelAnswer:
+        try:
+            found = await self._chat(call, context, foreign=foreign)
+        except ModelLimited:
+            # It has this API. LiteLLM's proxy rests its engine for seconds after each 404 of the other one.
+            self.api = "chat"
+            raise
+        # Only after an answer: another error does not show which API the engine has.
         self.api = "chat"
         return found
 
@@ -122,6 +132,10 @@ class Engine:
         answer = await self._post(
             responses_api.PATH, responses_api.write_request(call, self.model, self._extra_body), context
         )
+        if self._free and answer.status in NO_SUCH_API:
+            # A proxy, such as LiteLLM's, passed the check before the first call; what is behind it has no
+            # such API.
+            return await self._chat_instead(call, context)
         try:
             return self._response(answer, call)
         except ForeignAnswer as error:

@@ -78,6 +78,7 @@ class McpResult(msgspec.Struct, frozen=True, kw_only=True):
     content: list[dict[str, Any]] = []
     structured: Raw = msgspec.field(name="structuredContent", default=Raw(b"null"))
     is_error: bool = msgspec.field(name="isError", default=False)
+    kind: str = msgspec.field(name="resultType", default="complete")
 
 
 class _Error(msgspec.Struct):
@@ -201,7 +202,12 @@ class Connection:
             ResourceError: the server failed, or answered what is no result.
         """
         try:
-            return await self._answer("tools/call", {"name": tool, "arguments": arguments}, _decode_result)
+            said = await self._answer("tools/call", {"name": tool, "arguments": arguments}, _decode_result)
+            if said.kind == "complete":
+                return said
+            problem = (
+                f"'{tool}' has no result: it asks for what this client does not offer ({said.kind[:50]})"
+            )
         except _Refused as error:
             if error.code != _BAD_PARAMS:
                 raise ResourceError(f"{self._server.name} failed in '{tool}': {error}") from error
@@ -241,7 +247,7 @@ class Connection:
     async def _received(self, method: str, messages: AsyncGenerator[bytes, bytes | None]) -> Raw:
         """The result among the messages that follow a request."""
         reply: bytes | None = None
-        size = 0
+        message, size = b"", 0
         try:
             for _ in range(MAX_MESSAGES):
                 # A server that writes faster than it is read never lets the loop wait.
@@ -251,11 +257,16 @@ class Connection:
                     size += len(message)
                     if size > MAX_BYTES:
                         raise _too_much(self._server.name)
+                    # An empty line, or the event without data that begins a stream which can be resumed.
+                    if not message or message.isspace():
+                        reply = None
+                        continue
                     said = _decode(message)
                 except StopAsyncIteration:
                     raise SessionLost(f"{self._server.name} did not answer {method}") from None
                 except UNREADABLE as error:
-                    raise ResourceError(f"{self._server.name} sent what is no message: {error}") from error
+                    what = f"{self._server.name} sent what is no message ({error}): {_start(message)}"
+                    raise ResourceError(what) from error
                 # A request of the server's: it may wait for the answer.
                 reply = _refusal(said) if said.method and said.id is not UNSET else None
                 if said.method or said.id != self._number:
@@ -310,35 +321,58 @@ class _Http:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        await self._http.close()
+        try:
+            if self._session:  # a server keeps it until it is told of its end
+                with anyio.move_on_after(NOTE_S, shield=True), suppress(aiohttp.ClientError, OSError):
+                    async with self._sent("DELETE", None, {"mcp-protocol-version": OLD}):
+                        pass
+        finally:
+            await self._http.close()
+
+    def _sent(self, method: str, body: bytes | None, headers: Mapping[str, str]) -> Any:
+        session = {"mcp-session-id": self._session} if self._session else {}
+        headers = {**headers, **session, "content-type": "application/json"}
+        return self._http.request(method, self._server.url, data=body, headers=headers, allow_redirects=False)
 
     async def exchange(
         self, request: Mapping[str, Any], headers: Mapping[str, str]
     ) -> AsyncGenerator[bytes, bytes | None]:
-        headers = {**headers, "content-type": "application/json"}
-        if self._session:
-            headers["mcp-session-id"] = self._session
         url = self._server.url
         try:
-            async with self._http.post(
-                url, data=_encode(request), headers=headers, allow_redirects=False
-            ) as answer:
+            async with self._sent("POST", _encode(request), headers) as answer:
                 self._session = self._session or answer.headers.get("mcp-session-id", "")
                 if answer.status == 202 or "id" not in request:
                     return
                 if answer.content_type == "text/event-stream":
                     async for message in _events(answer, url):
-                        yield message
+                        if reply := (yield message):
+                            async with self._sent("POST", reply, headers):
+                                pass
                     return
                 body = b"".join([piece async for piece in _within(answer.content.iter_any(), url)])
-                if answer.content_type != "application/json":
-                    if request["method"] == "initialize" and answer.status in _SHAKE_HANDS_NOT:
-                        raise _Refused(answer.status, "it knows no handshake")
-                    said = cleaned(body[:500].decode(errors="replace"), 300)
-                    raise ResourceError(f"{url} answered {answer.status} and no message of MCP: {said}")
-                yield body
+                if answer.content_type == "application/json" and (
+                    answer.status < 400 or _is_answer(body, request["id"])
+                ):
+                    yield body
+                    return
+                if request["method"] == "initialize" and answer.status in _SHAKE_HANDS_NOT:
+                    raise _Refused(answer.status, "it knows no handshake")
+                said = _start(body) or cleaned(answer.headers.get("location", ""), 300)
+                raise ResourceError(f"{url} answered {answer.status} to {request['method']}: {said}")
         except (aiohttp.ClientError, ConnectionError, TimeoutError, ValueError) as error:
             raise SessionLost(f"{url} cannot be reached: {type(error).__name__}: {error}") from error
+
+
+def _start(said: bytes) -> str:
+    """The beginning of what a server said, in one line."""
+    return cleaned(" ".join(said[:500].decode(errors="replace").split()), 300)
+
+
+def _is_answer(body: bytes, number: int) -> bool:
+    try:
+        return _decode(body).id == number
+    except UNREADABLE:
+        return False
 
 
 async def _within(pieces: Any, name: str) -> AsyncGenerator[bytes]:

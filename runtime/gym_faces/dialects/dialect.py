@@ -68,11 +68,14 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Problem(msgspec.Struct, frozen=True, kw_only=True):
-    """Why there is no answer. ``retry_after_s`` is when to retry; None if a retry would not help."""
+    """Why there is no answer. ``retry_after_s`` is when to retry; None if a retry would not help. ``details``
+    are for the client's code, in the one dialect that has such.
+    """
 
     kind: Kind
     message: str
     retry_after_s: float | None = None
+    details: Mapping[str, Any] = {}
 
 
 class Refusal(Exception):

@@ -48,6 +48,7 @@ from gym_faces.dialects.dialect import (
     Count,
     Fields,
     Problem,
+    Refusal,
     assistant_message,
     counting,
     event,
@@ -63,6 +64,12 @@ _DELTAS = {"text": ("text_delta", "text"), "thinking": ("thinking_delta", "think
 _HINTS = (
     *("cache_control", "context_management", "service_tier", "inference_geo", "speed", "diagnostics"),
     *("thinking", "user_profile_id", "workspace_id", "betas"),
+)
+_NO_THREADS = Problem(
+    kind="invalid",
+    message="thread: conversations are not kept here; send all messages without this field",
+    # The client's tool runner asks for a thread unless it is told not to, and on this code does without.
+    details={"error_code": "thread_unsupported_request"},
 )
 # The Responses API has no "max".
 _EFFORTS = {"low": "low", "medium": "medium", "high": "high", "xhigh": "xhigh", "max": "xhigh"}
@@ -133,6 +140,7 @@ def read_request(body: bytes) -> Asked:
 
     Raises:
         TaskError: it is invalid, or has a field that cannot be carried; the message names the field.
+        Refusal: the conversation is to be kept here.
     """
     fields = Fields(body)
     model = fields.require("model", str)
@@ -158,6 +166,8 @@ def read_request(body: bytes) -> Asked:
     extra = fields.take_raw("top_k")
     if stop := fields.take("stop_sequences", list[str]):
         extra["stop"] = stop
+    if fields.take_raw("thread"):
+        raise Refusal(_NO_THREADS)
     # Taken out and dropped, so that what is left is what cannot be carried.
     fields.take_raw(*_HINTS)
     fields.refuse(dict.fromkeys(fields.rest(), "this cannot be carried to the models here"))
@@ -341,7 +351,8 @@ def write_events(raw: Raw, asked: Asked) -> Iterator[bytes]:
             yield say("content_block_delta", index=index, delta={"type": "signature_delta", "signature": ""})
         yield say("content_block_stop", index=index)
     end = {"stop_reason": message["stop_reason"], "stop_sequence": None}
-    yield say("message_delta", delta=end, usage={"output_tokens": message["usage"]["output_tokens"]})
+    # All counts again, as Anthropic's streams have them: some clients read only these.
+    yield say("message_delta", delta=end, usage=message["usage"])
     yield say("message_stop")
 
 
@@ -357,7 +368,8 @@ def _error_event(problem: Problem) -> bytes:
 
 
 def _error_body(problem: Problem) -> dict[str, Any]:
-    return {"type": "error", "error": {"type": ERRORS[problem.kind].anthropic, "message": problem.message}}
+    said = {"type": ERRORS[problem.kind].anthropic, "message": problem.message}
+    return {"type": "error", "error": {**said, **({"details": problem.details} if problem.details else {})}}
 
 
 def _message(raw: Raw, asked: Asked) -> dict[str, Any]:

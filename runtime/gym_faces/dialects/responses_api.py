@@ -64,6 +64,7 @@ _REPEATED = (
 # What the runtime decides, whatever a row says.
 _OURS = ("input", "model", "stream", "background")
 _NOT_STORED = "responses are not stored here; send the whole conversation as 'input'"
+_REFERENCE = "responses are not stored here; with 'store' false a client sends items, not references to them"
 _REFUSED = {
     "previous_response_id": _NOT_STORED,
     "conversation": _NOT_STORED,
@@ -85,6 +86,7 @@ class _Tool(msgspec.Struct):
 class _Head(msgspec.Struct):
     type: str = ""
     name: str = ""
+    id: Any = None
 
 
 class _Lenient(msgspec.Struct):
@@ -102,6 +104,7 @@ class _Lenient(msgspec.Struct):
 _decode_items = msgspec.json.Decoder(list[Raw]).decode
 _decode_tool = msgspec.json.Decoder(_Tool).decode
 _decode_head = msgspec.json.Decoder(_Head).decode
+_decode_heads = msgspec.json.Decoder(list[_Head]).decode
 _decode_lenient = msgspec.json.Decoder(_Lenient).decode
 
 
@@ -129,7 +132,7 @@ def read_request(body: bytes) -> Asked:
         try:
             match decode_item(raw):
                 case OtherItem(type="item_reference"):
-                    raise TaskError(_NOT_STORED)
+                    raise TaskError(_REFERENCE)
                 case FunctionCall():
                     items[place] = _without_namespace(raw)
                 case _:
@@ -282,9 +285,6 @@ def write_events(raw: Raw, asked: Asked) -> Iterator[bytes]:
     """The response as a stream: start events, each item in pieces, and an end event."""
     fields = _fields(raw, asked)
     output: list[dict[str, Any]] = msgspec.json.decode(fields["output"])
-    # The items of the last event must have the ids of the events before it.
-    output = [one if one.get("id") else {**one, "id": f"item_{uuid4().hex}"} for one in output]
-    fields["output"] = Raw(encode(output))
     numbers = itertools.count()
 
     def say(name: str, /, **more: Any) -> bytes:
@@ -333,6 +333,11 @@ def _fields(raw: Raw, asked: Asked) -> dict[str, Any]:
     if asked.computer:
         shown = computer_items.write_items(_decode_items(fields["output"]), asked.computer)
         fields["output"] = Raw(encode(shown))
+    # Engines and scripts may leave ids out. The events of a stream need them, and Vercel's AI SDK always.
+    if any(not one.id for one in _decode_heads(fields["output"])):
+        output: list[dict[str, Any]] = msgspec.json.decode(fields["output"])
+        output = [one if one.get("id") else {**one, "id": f"item_{uuid4().hex}"} for one in output]
+        fields["output"] = Raw(encode(output))
     fields["created_at"] = int(float(bytes(encode(fields["created_at"]))))
     return fields
 

@@ -90,7 +90,7 @@ async def test_arguments_that_are_no_object_reach_the_tool_as_text() -> None:
 
 
 async def test_events_come_in_the_order_of_the_api() -> None:
-    async with standing(answer(reasoning("hm"), "so", CALL)) as stand:
+    async with standing(answer(reasoning("hm"), "so", CALL, usage=USAGE)) as stand:
         body = {"model": "m", "max_tokens": 9, "messages": USER, "stream": True}
         status, content, raw = await stand.post("/v1/messages", body)
     assert (status, raw.content_type) == (200, "text/event-stream")
@@ -115,7 +115,8 @@ async def test_events_come_in_the_order_of_the_api() -> None:
     ]
     assert (decoded[0]["message"]["content"], decoded[0]["message"]["stop_reason"]) == ([], None)
     assert decoded[-2]["delta"] == {"stop_reason": "tool_use", "stop_sequence": None}
-    assert decoded[-2]["usage"] == {"output_tokens": 3}
+    said = decoded[-2]["usage"]
+    assert (said["input_tokens"], said["cache_read_input_tokens"], said["output_tokens"]) == (6, 4, 2)
 
 
 async def test_a_conversation_with_tools() -> None:
@@ -147,6 +148,29 @@ async def test_a_conversation_with_tools() -> None:
     ]
     assert json.loads(items[4]["arguments"]) == {"city": "Ulm"}
     assert items[6]["output"] == [{"type": "input_text", "text": "rain"}]
+
+
+async def test_the_clients_tool_runner_does_without_threads() -> None:
+    import anthropic
+
+    asked: list[str] = []
+
+    @anthropic.beta_async_tool
+    async def weather(city: str = "") -> str:
+        """Tells it."""
+        asked.append(city)
+        return "rain"
+
+    async with standing(CALLS, answer("It rains.")) as stand, client(stand) as made:
+        more = {"model": "policy", "max_tokens": 100, "messages": USER}
+        last = await made.beta.messages.tool_runner(tools=[weather], **more).until_done()
+        assert last.content[0].text == "It rains."
+        assert asked == ["Ulm", ""]
+        assert len(stand.captures.calls("r.0.0") or ()) == 2, "a refused call is none"
+        with pytest.raises(anthropic.BadRequestError, match="thread: conversations are not kept") as caught:
+            await made.beta.messages.create(thread={"type": "create"}, **more)
+    body: Any = caught.value.body
+    assert body["error"]["details"] == {"error_code": "thread_unsupported_request"}
 
 
 async def test_an_image() -> None:

@@ -119,7 +119,7 @@ REFUSED = [
     (
         RESPONSES,
         responses(input=[USER, {"type": "item_reference", "id": "x"}]),
-        r"input\[1\]: responses are not",
+        r"input\[1\]: responses are not .*'store' false",
     ),
     (RESPONSES, responses(input=[{"type": "function_call"}]), r"input\[0\]: .*missing required field"),
     (RESPONSES, responses(instructions=[USER]), "instructions: Expected `str`, got `array`"),

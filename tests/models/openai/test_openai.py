@@ -8,6 +8,8 @@ from urllib.parse import urlsplit
 
 import anyio
 import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestServer
 from gym_faces.dialects.chat_request import ChatVariant
 from gym_models.wire.endpoint import Endpoint
 from gym_models.wire.engine import Engine
@@ -21,7 +23,7 @@ from gym_runtime.errors import (
 from models.model_calls import context, decoded, model_call, output
 from models.openai.openai_adapter import KEY, entered
 from msgspec.structs import replace
-from stubs import stub_engine
+from stubs import stub_dialects, stub_engine
 from stubs.stub_engine import StubEngine
 
 pytestmark = pytest.mark.anyio
@@ -183,6 +185,35 @@ async def test_auto_without_a_look_before_pays_once() -> None:
                 assert output(await engine.respond(model_call(), context()))
             assert engine.api == "chat"
             assert stub.stats().requests == 4
+
+
+async def test_a_proxy_has_the_api_that_the_engine_behind_it_lacks() -> None:
+    asked: list[str] = []
+
+    async def responses(request: web.Request) -> web.Response:
+        asked.append(request.path)
+        # LiteLLM's check of a request comes before the engine's 404.
+        status = 404 if "input" in await request.json() else 400
+        return web.json_response({"error": {"message": "the model group failed"}}, status=status)
+
+    async def chat(request: web.Request) -> web.Response:
+        asked.append(request.path)
+        if asked.count(request.path) == 1:  # it rests the engine after that 404
+            return web.json_response({"error": {"message": "in cooldown"}}, status=429)
+        body = await request.read()
+        said = stub_dialects.chat_answer(stub_dialects.decode_call(body), len(body))
+        return web.Response(body=said, content_type="application/json")
+
+    app = web.Application()
+    app.router.add_post("/v1/responses", responses)
+    app.router.add_post("/v1/chat/completions", chat)
+    async with TestServer(app) as server, entered(str(server.make_url("/v1"))) as adapter:
+        with pytest.raises(ModelLimited):
+            await adapter.respond(model_call(), context())
+        assert output(await adapter.respond(model_call(), context()))
+    check, first, *more = asked
+    assert check == first == "/v1/responses"
+    assert more == ["/v1/chat/completions"] * 2, "the API is known from then on"
 
 
 async def test_a_rollout_keeps_to_one_engine() -> None:
