@@ -110,6 +110,8 @@ class TokenEngine:
         renderer: an object with ``render_ids`` and ``bridge_to_next_turn``, as the package ``renderers`` has
             them. Where the chat template rewrites the past, it makes the next prompt from the ids so far. It
             is used after it rendered a first prompt to the very ids of the template.
+        template: the trainer's arguments of ``apply_chat_template``, such as ``enable_thinking``; a row's
+            own ``chat_template_kwargs`` win over them.
     """
 
     def __init__(
@@ -120,8 +122,10 @@ class TokenEngine:
         context: int,
         read: Read | None = None,
         renderer: Any = None,
+        template: Mapping[str, Any] | None = None,
     ) -> None:
         self._tokenizer = tokenizer
+        self._template = dict(template or {})
         self._generate = generate
         self._context = context
         self._read = read or self._read_hermes
@@ -198,7 +202,8 @@ class TokenEngine:
 
     def _prompt(self, call: ModelCall, params: CreateParams, tools: list[dict[str, Any]]) -> list[int]:
         """The ids of the next turn's prompt. It computes for a while, so it runs in a thread."""
-        arguments = _decode_object((params.metadata or {}).get("chat_template_kwargs", "{}"))
+        own = _decode_object((params.metadata or {}).get("chat_template_kwargs", "{}"))
+        arguments = {**self._template, **own}
 
         def render(items: Sequence[Raw], *, prompted: bool) -> list[int]:
             messages = [_for_template(one) for one in _chat(items, params.instructions)]

@@ -237,7 +237,15 @@ class _Engine:
         self._parser = ToolParser.get_tool_parser(form, self._tokenizer)
         read, context = None if form == HERMES else self._read, config.prompt_length + config.response_length
         made = renderer and renderer(self._tokenizer)
-        engine = TokenEngine(self._tokenizer, self._generate, context=context, read=read, renderer=made)
+        template: Mapping[str, Any] = loop.apply_chat_template_kwargs  # the dataset's
+        engine = TokenEngine(
+            self._tokenizer,
+            self._generate,
+            context=context,
+            read=read,
+            renderer=made,
+            template=template,
+        )
         self.source = RolloutSource(engine, nats=nats, settings=settings)
 
     async def _generate(self, prompt: list[int], sampling: dict[str, Any], rollout: str) -> Sampled:

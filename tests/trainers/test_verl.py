@@ -60,6 +60,7 @@ def loop(
     response_length: int = 400,
     replays: bool = False,
     estimator: str = "grpo",
+    data: Any = None,
     **more: Any,
 ) -> Any:
     """One agent loop, as verl's worker makes one for each rollout."""
@@ -77,7 +78,7 @@ def loop(
         tokenizer=servers.tokenizer,
         processor=None,
         dataset_cls=None,
-        data_config=SimpleNamespace(config=namespace({})),
+        data_config=SimpleNamespace(config=data or {}),
         hf_model_type=None,
         tools=None,
         **more,
@@ -108,6 +109,13 @@ async def test_v1_gets_the_steps_of_the_weights(system: SyncClient) -> None:
         "max_tokens": 700 - len(first_prompt),
         "logprobs": True,
     }
+
+
+async def test_the_chat_templates_arguments_are_those_of_the_configuration(system: SyncClient) -> None:
+    servers = Servers()
+    data = {"apply_chat_template_kwargs": {"note": "brief"}}
+    (output,) = await run(servers, counter_row(), V1, data=data)
+    assert servers.tokenizer.decode(output.prompt_ids).startswith("brief")
 
 
 async def test_v1_is_told_of_a_failed_rollout(system: SyncClient) -> None:
