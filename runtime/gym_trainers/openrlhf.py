@@ -104,7 +104,7 @@ class GymAgentExecutor(base_class("openrlhf.utils.agent", "AgentExecutorBase")):
         if not found:
             piece = piece._replace(turns=((0, 1),))
             await group.settled.wait()
-            reward = standing_in(one.reward_of(seat) for one in group.records)
+            reward = standing_in(one.reward_of(seat) for one in group.records if one is not record)
         start = len(piece.prompt_ids)
         log_probs = [0.0] * start + piece.log_probs if wanted and piece.log_probs else None
         return {

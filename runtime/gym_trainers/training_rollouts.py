@@ -195,7 +195,7 @@ def only_piece(
         why: the reason for the log why there is none, if the record does not say it.
     """
     if not found:
-        logger().warning("a rollout has no reward", why=why or why_failed(record) or "it has no tokens")
+        logger().warning("a rollout is not trained on", why=why or why_failed(record) or "it has no tokens")
         return Piece([end], [end], [0], [0.0] if log_probs else None, ())
     if len(found) > 1:
         logger().warning(

@@ -143,6 +143,18 @@ async def test_turns_before_a_change_of_a_fork_are_not_trained_on(row: Row) -> N
     assert (taken.ids, taken.trained) == ([1, 2, 3, 4, 5], [5])
 
 
+@each()
+async def test_an_answer_without_a_token_is_not_trained_on(row: Row) -> None:
+    said = {**message(""), "prompt_token_ids": [1], "generation_token_ids": [], "generation_log_probs": []}
+    rollout = {"responses_create_params": {"input": "hi"}, "response": {"output": [said]}}
+    empty = replace(record([]), row=Raw(json.dumps(rollout).encode()), reward=0.0)
+    _, (taken, *others) = await row.take([game(1.0), empty])
+    assert taken is not None
+    assert taken.trained == [5]
+    # OpenRLHF takes no rollout without an action: its end token has the others' mean, and so no advantage.
+    assert all((one.trained, one.reward) in (([], 0.0), ([END_ID], 1.0)) for one in others if one is not None)
+
+
 # -- branches -----------------------------------------------------------------------------------------------
 
 KINDS: list[tuple[Any, int, int]] = [

@@ -231,7 +231,7 @@ class _Tree:
 def token_sequences(
     row: Raw | bytes, *, truncated: bool = False, credit: Credit = "accepted", shared: bool = True
 ) -> list[TokenSequence]:
-    """The token sequences of a result row, in order; without a model call, none.
+    """The token sequences of a result row, in order; none if no model call sampled a token.
 
     Args:
         truncated: a limit ended the rollout.
@@ -258,13 +258,13 @@ def token_sequences(
         for number, tokens in enumerate(read)
         if (call := _packed(number, tokens, tokens.prompt_ids, trained=number >= masked))
     ]
-    if read and not calls and not found.gym.calls:
+    if read and not (calls or found.gym.calls or any(tokens.prompt_ids for tokens in read)):
         raise UsageError(NO_TOKENS)
     return _sequences(calls, found.gym.calls, truncated=truncated, credit=credit)
 
 
 def packed_sequences(
-    chain: Iterable[CallTokens],
+    chain: Sequence[CallTokens],
     row: Raw | bytes = b"{}",
     *,
     truncated: bool = False,
@@ -274,7 +274,7 @@ def packed_sequences(
     """As `token_sequences`, of the packed tokens that a record has beside its row.
 
     Raises:
-        UsageError: they hold no token; there is no such credit; or numpy is not installed.
+        UsageError: they hold no prompt; there is no such credit; or numpy is not installed.
         TaskError: a call's ids and log-probabilities do not belong together; or the row is not one.
     """
     try:
@@ -283,7 +283,7 @@ def packed_sequences(
         raise TaskError(f"not a result row: {error}") from error
     calls = _read_packed(chain, gym.masked(shared=shared))
     found = _sequences(calls, gym.calls, truncated=truncated, credit=credit)
-    if not found:
+    if not found and not any(one.tokens.prompt_ids for one in chain):
         raise UsageError(NO_TOKENS)
     return found
 
