@@ -32,10 +32,12 @@ from gym_trainers.rollout_source import RolloutSource
 from gym_trainers.signal_settings import WEIGHTS, require_not, signal_rows
 from gym_trainers.token_engine import MakeRenderer, Read, Sampled, TokenEngine
 from gym_trainers.training_rollouts import (
+    NO_LOG_PROBS,
     ROW,
     Piece,
     base_class,
     engine_sampling,
+    lacks_log_probs,
     only_piece,
     only_seat,
     pieces,
@@ -205,10 +207,12 @@ class GymGenerator(base_class("skyrl.train.generators.base", "GeneratorInterface
         return [record for group in groups for record in group.rollouts], useful.share or 0.0
 
     def _steps(self, record: RolloutRecord, seat: str) -> list[Piece]:
-        found = pieces(record, self._credit, seat)
+        found, why = pieces(record, self._credit, seat), ""
+        if self._wants_log_probs and lacks_log_probs(found):
+            found, why = [], NO_LOG_PROBS
         # A rollout without tokens is one masked token.
         if not (self._by_steps and found):
-            found = [only_piece(record, found, self._end, log_probs=self._wants_log_probs)]
+            found = [only_piece(record, found, self._end, log_probs=self._wants_log_probs, why=why)]
         # Here, because in SkyRL its own generator does it.
         if self._config.apply_overlong_filtering and isinstance(record.outcome, Truncated):
             found = [one._replace(mask=[0] * len(one.mask)) for one in found]

@@ -155,6 +155,20 @@ async def test_an_answer_without_a_token_is_not_trained_on(row: Row) -> None:
     assert all((one.trained, one.reward) in (([], 0.0), ([END_ID], 1.0)) for one in others if one is not None)
 
 
+@each("engine")
+async def test_a_rollout_without_all_log_probabilities_is_not_trained_on(row: Row) -> None:
+    """Half of a batch without them ends a step in OpenRLHF and verl; in SkyRL all would lose theirs."""
+    whole = game(1.0)
+    tokens = {"prompt_token_ids": [1], "generation_token_ids": [7, 8], "generation_log_probs": [None, -0.5]}
+    output = [{**message("x"), **tokens}]
+    rollout = {"responses_create_params": {"input": "hi"}, "response": {"output": output}}
+    lacking = replace(record([]), row=Raw(json.dumps(rollout).encode()), reward=0.0)
+    _, (taken, *others) = await row.take([whole, lacking])
+    assert taken is not None
+    assert (taken.trained, taken.log_probs[-1]) == ([5], -1.0)
+    assert all(one.trained in ([], [END_ID]) for one in others if one is not None)
+
+
 # -- branches -----------------------------------------------------------------------------------------------
 
 KINDS: list[tuple[Any, int, int]] = [
