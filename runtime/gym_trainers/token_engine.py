@@ -148,8 +148,8 @@ class TokenEngine:
 
         Raises:
             TaskError: the conversation cannot be rendered.
-            ModelRefused: the row asks for what such an engine cannot do; or its experts are not those of its
-                tokens.
+            ModelRefused: the row asks for what such an engine cannot do; or its log-probabilities or experts
+                are not those of its tokens.
             ModelUnavailable: the engine failed.
         """
         while self._paused:
@@ -315,6 +315,10 @@ def _answer(parts: Said, prompt: list[int], sampled: Sampled) -> ModelAnswer:
         call = {"call_id": f"call_{identity}_{number}", "name": name, "arguments": arguments}
         output.append({"type": "function_call", "status": "completed", **call})
     read, written = len(prompt), len(sampled.ids)
+    log_probs = sampled.log_probs or []
+    if log_probs and len(log_probs) != written:
+        what = f"the trainer's engine gave {len(log_probs)} log-probabilities of {written} tokens"
+        raise ModelRefused(what, stage="model")
     response = Response(
         id=f"resp_{identity}",
         output=[Raw(_encode(item)) for item in output],
@@ -328,7 +332,7 @@ def _answer(parts: Said, prompt: list[int], sampled: Sampled) -> ModelAnswer:
         tokens=Tokens(
             prompt_ids=pack_ids(prompt),
             generation_ids=pack_ids(sampled.ids),
-            log_probs=pack_logprobs(sampled.log_probs or []),
+            log_probs=pack_logprobs(log_probs),
             weights=[WeightSpan(version=version, start=0, end=written)] if version and written else [],
             experts=None
             if sampled.experts is None or not written
