@@ -33,7 +33,7 @@ from gym_runtime.messages.call_tokens import (
     pack_logprobs,
     shared_ids,
 )
-from gym_runtime.messages.fork import item_tokens
+from gym_runtime.messages.fork import item_tokens, recorded_calls
 from gym_runtime.messages.responses import NULL
 from gym_runtime.messages.routed_experts import ROUTED_BYTES, Experts, Rows
 from gym_runtime.messages.transcripts import decode_output
@@ -247,7 +247,8 @@ def token_sequences(
     try:
         found = _decode(row)
         output = decode_output(found.response)
-        read = [item_tokens(item) for item in output.output] if output is not None else []
+        items: Sequence[Raw] = output.output if output is not None else ()
+        read = [item_tokens(item) for item in items]
     except UNREADABLE as error:
         raise TaskError(f"not a result row: {error}") from error
     except struct.error as error:
@@ -258,7 +259,8 @@ def token_sequences(
         for number, tokens in enumerate(read)
         if (call := _packed(number, tokens, tokens.prompt_ids, trained=number >= masked))
     ]
-    if read and not (calls or found.gym.calls or any(tokens.prompt_ids for tokens in read)):
+    told = calls or found.gym.calls or any(tokens.prompt_ids for tokens in read)
+    if not told and recorded_calls(items):
         raise UsageError(NO_TOKENS)
     return _sequences(calls, found.gym.calls, truncated=truncated, credit=credit)
 

@@ -132,6 +132,11 @@ def test_an_answer_without_a_token_is_no_sequence() -> None:
     assert (sent.sequences(), token_sequences(sent.row)) == ([], [])
 
 
+def test_a_rollout_that_failed_before_its_first_model_call_has_no_sequence() -> None:
+    """What an environment says at its reset is an item of its transcript."""
+    assert record({**message("Your move."), "role": "user"}).sequences() == []
+
+
 def test_a_record_without_token_ids_says_how_to_have_them() -> None:
     with pytest.raises(UsageError, match="return_token_ids=True"):
         record(message("x")).sequences()
