@@ -46,6 +46,10 @@ declared gone while it was cut off. Longer than `MEMBER_ASKED_S` plus what a cha
 ROLL_CALL_S = 1.0
 """How long the answers to a roll call are awaited, where no follower has the list."""
 
+STATE_CHECKED_S = 1.0
+"""How often a member compares its state with the announced one. Callers learn of draining and of new weights
+up to this much later."""
+
 SLOW_LINK_S = 0.3
 """A worker whose pings to the broker take longer gets less work, the less the longer they take. Longer than a
 round trip between continents."""

@@ -26,9 +26,11 @@ from gym_trainers.prompt_groups import PromptGroups
 from gym_trainers.rollout_source import RolloutSource, shared_client
 from gym_trainers.token_engine import MakeRenderer, Read, Sampled, TokenEngine
 from gym_trainers.training_rollouts import (
+    NO_LOG_PROBS,
     SAMPLING,
     base_class,
     engine_sampling,
+    lacks_log_probs,
     only_piece,
     only_seat,
     pieces,
@@ -99,12 +101,14 @@ class GymAgentExecutor(base_class("openrlhf.utils.agent", "AgentExecutorBase")):
             group.records.append(record)
         seat = only_seat(record, self.seat, roles_apart(self.settings), "OpenRLHF")
         found, reward = pieces(record, self._credit, seat), record.reward_of(seat)
-        wanted = sampling_params.logprobs is not None
-        piece = only_piece(record, found, int(hf_tokenizer.eos_token_id), log_probs=wanted)
+        wanted, why = sampling_params.logprobs is not None, ""
+        if wanted and lacks_log_probs(found):
+            found, why = [], NO_LOG_PROBS
+        piece = only_piece(record, found, int(hf_tokenizer.eos_token_id), log_probs=wanted, why=why)
         if not found:
             piece = piece._replace(turns=((0, 1),))
             await group.settled.wait()
-            reward = standing_in(one.reward_of(seat) for one in group.records)
+            reward = standing_in(one.reward_of(seat) for one in group.records if one is not record)
         start = len(piece.prompt_ids)
         log_probs = [0.0] * start + piece.log_probs if wanted and piece.log_probs else None
         return {

@@ -20,24 +20,24 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from itertools import groupby
 from typing import Any
 
 import anyio
-from gym_runtime import GymError, RolloutRecord, UsageError
+from gym_runtime import GymError, RolloutRecord, Truncated, UsageError
 from gym_runtime.files import token_uses
 from gym_runtime.training import Credit
 
 from gym_trainers.rollout_source import RolloutSource
-from gym_trainers.seats import seats_of
 from gym_trainers.signal_settings import WEIGHTS, require_not, signal_rows
 from gym_trainers.token_engine import MakeRenderer, Read, Sampled, TokenEngine
 from gym_trainers.training_rollouts import (
+    NO_LOG_PROBS,
     ROW,
     Piece,
     base_class,
     engine_sampling,
+    lacks_log_probs,
     only_piece,
     only_seat,
     pieces,
@@ -59,17 +59,15 @@ class GymGenerator(base_class("skyrl.train.generators.base", "GeneratorInterface
         settings: fields of `RolloutSettings`, such as ``max_turns``.
         read: how answers are parsed, if not as Qwen and Hermes models write them.
         credit: which sequences of a rollout with branches are trained on.
-        seats: with SkyRL's ``step_wise_trajectories``, every seat of a rollout that the policy has is a
-            trajectory of its own, in a group with the same seat of the other rollouts.
-        seat: without ``seats``, the one to train on, where the policy has several.
+        seat: the one to train on, where the policy has several: SkyRL's groups are its prompts.
         renderer: as for `TokenEngine`, but a function of the tokenizer.
         signal: ``rows`` (see `gym_trainers.signal_settings.signal_rows`), and arguments of
             `gym_signal.signal_batches`, such as ``curriculum``: a training batch has as many groups as SkyRL
             drew prompts, of these rows, and all with signal. Not for the asynchronous trainer.
 
     Raises:
-        UsageError: a kind has a weight that is neither 0 nor 1, which SkyRL cannot take; or seats are asked
-            for without ``step_wise_trajectories``; or ``signal`` is wrong.
+        UsageError: a kind has a weight that is neither 0 nor 1, which SkyRL cannot take; or ``signal`` is
+            wrong.
     """
 
     def __init__(
@@ -83,7 +81,6 @@ class GymGenerator(base_class("skyrl.train.generators.base", "GeneratorInterface
         settings: Mapping[str, Any] | None = None,
         read: Read | None = None,
         credit: Credit = "accepted",
-        seats: bool = False,
         signal: Mapping[str, Any] | None = None,
         seat: str = "",
         renderer: MakeRenderer | None = None,
@@ -98,15 +95,11 @@ class GymGenerator(base_class("skyrl.train.generators.base", "GeneratorInterface
         require_not(signal or {}, "SkyRL", **own)
         self._busy = False
         self._credit: Credit = unweighted(credit, "SkyRL")
-        self._by_steps = bool(getattr(generator_cfg, "step_wise_trajectories", False))
-        if seats and not self._by_steps:
-            what = "SkyRL takes one trajectory per prompt; set generator.step_wise_trajectories=true"
-            raise UsageError(f"seats=True: {what}")
-        self._apart = roles_apart(settings)
-        self._seats, self._seat = seats, seat
-        served = getattr(generator_cfg, "inference_engine", None)
-        self._replays = bool(getattr(served, "enable_return_routed_experts", False))
-        from skyrl.train.generators.utils import build_vllm_cache_salt
+        self._config = generator_cfg
+        self._by_steps = bool(generator_cfg.step_wise_trajectories)
+        self._apart, self._seat = roles_apart(settings), seat
+        self._replays = bool(generator_cfg.inference_engine.enable_return_routed_experts)
+        from skyrl.train.generators.utils import build_vllm_cache_salt, get_custom_chat_template
 
         self._client = inference_engine_client
         self._params = generator_cfg.sampling_params
@@ -133,7 +126,12 @@ class GymGenerator(base_class("skyrl.train.generators.base", "GeneratorInterface
 
         context = generator_cfg.max_input_length + self._params.max_generate_length
         made = renderer and renderer(tokenizer)
-        engine = TokenEngine(tokenizer, generate, context=context, read=read, renderer=made)
+        template = dict(generator_cfg.chat_template_kwargs)
+        if own_template := get_custom_chat_template(generator_cfg.chat_template):
+            template["chat_template"] = own_template
+        engine = TokenEngine(
+            tokenizer, generate, context=context, read=read, renderer=made, template=template
+        )
         self._source = RolloutSource(engine, nats=nats, settings=settings)
 
     @property
@@ -160,20 +158,19 @@ class GymGenerator(base_class("skyrl.train.generators.base", "GeneratorInterface
         async with anyio.create_task_group() as tasks:
             for record in records:
                 tasks.start_soon(self._client.finish_session, record.rollout_id)
-        parts = [(place, seat) for place, record in enumerate(records) for seat in self._trained(record)]
-        steps = [self._steps(records[place], seat) for place, seat in parts]
-        # Each entry's place among the rollouts, and whose it is.
-        whose = [part for part, found in zip(parts, steps, strict=True) for _ in found]
-        places = [place for place, _ in whose]
+        seats = [only_seat(record, self._seat, self._apart, "SkyRL") for record in records]
+        steps = [self._steps(record, seat) for record, seat in zip(records, seats, strict=True)]
+        # Each entry's place among the rollouts.
+        places = [place for place, found in enumerate(steps) for _ in found]
         kept = [one for found in steps for one in found]
         log_probs = [one.log_probs for one in kept]
-        rewards = self._rewards(records, names, parts)
+        rewards = self._rewards(records, names, seats)
         named = input_batch.get("trajectory_ids")
         last = [place + 1 == len(found) for found in steps for place in range(len(found))]
         return {
             "prompt_token_ids": [one.prompt_ids for one in kept],
             "response_ids": [one.response_ids for one in kept],
-            "rewards": [rewards[part] for part in whose],
+            "rewards": [rewards[place] for place in places],
             "loss_masks": [one.mask for one in kept],
             "stop_reasons": ["length" if one.cut else "stop" for one in kept],
             "rollout_metrics": {
@@ -184,7 +181,7 @@ class GymGenerator(base_class("skyrl.train.generators.base", "GeneratorInterface
             },
             "rollout_logprobs": None if None in log_probs else log_probs,
             "rollout_expert_indices": _experts(kept) if self._replays else None,
-            "trajectory_ids": named and [self._trajectory(named[at], seat) for at, seat in whose],
+            "trajectory_ids": named and [named[place] for place in places],
             "trajectory_generation_times": [records[place].duration_s for place in places],
             "is_last_step": last if self._by_steps else None,
             "env_metrics": [dict(records[place].numbers) for place in places],
@@ -209,38 +206,31 @@ class GymGenerator(base_class("skyrl.train.generators.base", "GeneratorInterface
             self._busy = False
         return [record for group in groups for record in group.rollouts], useful.share or 0.0
 
-    def _trained(self, record: RolloutRecord) -> list[str]:
-        """The seats that are trajectories: one, or with ``seats`` all that the policy has."""
-        if not self._seats or record.reward is None or not record.rewards:
-            return [only_seat(record, self._seat, self._apart, "SkyRL")]
-        named = [seat for seat in seats_of([record]) if record.reward_of(seat) is not None]
-        return [seat for seat in named if seat.partition("/")[0] not in self._apart] or [record.seat]
-
     def _steps(self, record: RolloutRecord, seat: str) -> list[Piece]:
-        found = pieces(record, self._credit, seat)
-        # A seat that never moved has nothing to train on; a rollout without tokens is one masked token.
-        if self._by_steps and (found or (self._seats and record.rewards)):
-            return found
-        return [only_piece(record, found, self._end, log_probs=self._wants_log_probs)]
-
-    def _rewards(
-        self, records: Sequence[RolloutRecord], names: Sequence[Any], parts: Sequence[tuple[int, str]]
-    ) -> dict[tuple[int, str], float]:
-        """One number per part, as SkyRL demands; of a failed rollout the mean of its group."""
-        found: dict[tuple[int, str], float] = {}
-        for _, members in groupby(parts, key=lambda part: names[part[0]]):
-            group = list(members)
-            for place, seat in group:
-                peers = [part for part in group if part[1] == seat or not self._seats]
-                reward = records[place].reward_of(seat)
-                stand_in = standing_in(records[other].reward_of(name) for other, name in peers)
-                found[place, seat] = stand_in if reward is None else reward
+        found, why = pieces(record, self._credit, seat), ""
+        if self._wants_log_probs and lacks_log_probs(found):
+            found, why = [], NO_LOG_PROBS
+        # A rollout without tokens is one masked token.
+        if not (self._by_steps and found):
+            found = [only_piece(record, found, self._end, log_probs=self._wants_log_probs, why=why)]
+        # Here, because in SkyRL its own generator does it.
+        if self._config.apply_overlong_filtering and isinstance(record.outcome, Truncated):
+            found = [one._replace(mask=[0] * len(one.mask)) for one in found]
         return found
 
-    def _trajectory(self, given: Any, seat: str) -> Any:
-        """SkyRL's name of a trajectory: `instance_id` names the group whose rewards are compared."""
-        apart = self._seats and seat
-        return replace(given, instance_id=f"{given.instance_id}/{seat}") if apart else given
+    def _rewards(
+        self, records: Sequence[RolloutRecord], names: Sequence[Any], seats: Sequence[str]
+    ) -> list[float]:
+        """One number per rollout, as SkyRL demands; of a failed rollout the mean of its group."""
+        given = [record.reward_of(seat) for record, seat in zip(records, seats, strict=True)]
+        if self._config.zero_reward_on_non_stop:
+            cut = [isinstance(record.outcome, Truncated) for record in records]
+            given = [0.0 if short else reward for reward, short in zip(given, cut, strict=True)]
+        found: list[float] = []
+        for _, places in groupby(range(len(records)), key=lambda place: names[place]):
+            group = [given[place] for place in places]
+            found += [standing_in(group) if reward is None else reward for reward in group]
+        return found
 
     async def close(self) -> None:
         """Leave the system."""

@@ -23,7 +23,7 @@ from gym_trainers.hermes import said, tools_prompt
 from gym_trainers.rollout_source import shared_client
 from gym_trainers.training_rollouts import ROW, base_class, sole_reward
 
-REMEDY = "use GymGenerator, with seat or seats"
+REMEDY = "use GymGenerator, with seat"
 
 
 class GymEnv(base_class("skyrl_gym.envs.base_text_env", "BaseTextEnv")):

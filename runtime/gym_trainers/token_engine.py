@@ -110,6 +110,8 @@ class TokenEngine:
         renderer: an object with ``render_ids`` and ``bridge_to_next_turn``, as the package ``renderers`` has
             them. Where the chat template rewrites the past, it makes the next prompt from the ids so far. It
             is used after it rendered a first prompt to the very ids of the template.
+        template: the trainer's arguments of ``apply_chat_template``, such as ``enable_thinking``; a row's
+            own ``chat_template_kwargs`` win over them.
     """
 
     def __init__(
@@ -120,8 +122,10 @@ class TokenEngine:
         context: int,
         read: Read | None = None,
         renderer: Any = None,
+        template: Mapping[str, Any] | None = None,
     ) -> None:
         self._tokenizer = tokenizer
+        self._template = dict(template or {})
         self._generate = generate
         self._context = context
         self._read = read or self._read_hermes
@@ -144,8 +148,8 @@ class TokenEngine:
 
         Raises:
             TaskError: the conversation cannot be rendered.
-            ModelRefused: the row asks for what such an engine cannot do; or its experts are not those of its
-                tokens.
+            ModelRefused: the row asks for what such an engine cannot do; or its log-probabilities or experts
+                are not those of its tokens.
             ModelUnavailable: the engine failed.
         """
         while self._paused:
@@ -198,7 +202,8 @@ class TokenEngine:
 
     def _prompt(self, call: ModelCall, params: CreateParams, tools: list[dict[str, Any]]) -> list[int]:
         """The ids of the next turn's prompt. It computes for a while, so it runs in a thread."""
-        arguments = _decode_object((params.metadata or {}).get("chat_template_kwargs", "{}"))
+        own = _decode_object((params.metadata or {}).get("chat_template_kwargs", "{}"))
+        arguments = {**self._template, **own}
 
         def render(items: Sequence[Raw], *, prompted: bool) -> list[int]:
             messages = [_for_template(one) for one in _chat(items, params.instructions)]
@@ -310,6 +315,10 @@ def _answer(parts: Said, prompt: list[int], sampled: Sampled) -> ModelAnswer:
         call = {"call_id": f"call_{identity}_{number}", "name": name, "arguments": arguments}
         output.append({"type": "function_call", "status": "completed", **call})
     read, written = len(prompt), len(sampled.ids)
+    log_probs = sampled.log_probs or []
+    if log_probs and len(log_probs) != written:
+        what = f"the trainer's engine gave {len(log_probs)} log-probabilities of {written} tokens"
+        raise ModelRefused(what, stage="model")
     response = Response(
         id=f"resp_{identity}",
         output=[Raw(_encode(item)) for item in output],
@@ -323,7 +332,7 @@ def _answer(parts: Said, prompt: list[int], sampled: Sampled) -> ModelAnswer:
         tokens=Tokens(
             prompt_ids=pack_ids(prompt),
             generation_ids=pack_ids(sampled.ids),
-            log_probs=pack_logprobs(sampled.log_probs or []),
+            log_probs=pack_logprobs(log_probs),
             weights=[WeightSpan(version=version, start=0, end=written)] if version and written else [],
             experts=None
             if sampled.experts is None or not written

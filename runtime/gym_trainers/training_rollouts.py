@@ -41,7 +41,8 @@ class Piece(NamedTuple):
         prompt_ids: the first prompt.
         response_ids: everything after it, also tools' outputs; the next two have the same length.
         mask: 1 where the token is trained on, else 0.
-        log_probs: the engine's, 0.0 where nothing was sampled; None if it did not give all of them.
+        log_probs: the engine's, 0.0 where nothing was sampled; None if it did not give all of them, or one
+            is no finite number.
         turns: ``(start, end)`` of each turn's sampled tokens in ``response_ids``, if they are trained on.
         cut: a limit ended it.
         kind: what its calls are to the rollout.
@@ -69,6 +70,15 @@ class Piece(NamedTuple):
             cut=True,
             experts=None if self.experts is None else self.experts[: len(self.prompt_ids) + length],
         )
+
+
+NO_LOG_PROBS = "the engine did not give all log-probabilities, as finite numbers"
+"""Why a rollout is not trained on, where a trainer needs them: in a batch all rollouts have them, or none."""
+
+
+def lacks_log_probs(found: Sequence[Piece]) -> bool:
+    """Whether the engine did not give all log-probabilities of these sequences."""
+    return any(one.log_probs is None for one in found)
 
 
 Sequenced = TypeVar("Sequenced", Piece, TokenSequence)
@@ -114,7 +124,7 @@ def pieces(record: RolloutRecord, credit: Credit = "accepted", seat: str | None 
             one.prompt_ids.tolist(),
             one.completion_ids.tolist(),
             one.mask.astype(int).tolist(),
-            None if any(map(math.isnan, one.log_probs.tolist())) else one.log_probs.tolist(),
+            one.log_probs.tolist() if all(map(math.isfinite, one.log_probs.tolist())) else None,
             tuple((start, end) for start, end in one.turns if one.mask[start:end].any()),
             one.truncated,
             one.kind,
@@ -195,7 +205,7 @@ def only_piece(
         why: the reason for the log why there is none, if the record does not say it.
     """
     if not found:
-        logger().warning("a rollout has no reward", why=why or why_failed(record) or "it has no tokens")
+        logger().warning("a rollout is not trained on", why=why or why_failed(record) or "it has no tokens")
         return Piece([end], [end], [0], [0.0] if log_probs else None, ())
     if len(found) > 1:
         logger().warning(

@@ -35,10 +35,12 @@ from gym_trainers.prompt_groups import PromptGroups
 from gym_trainers.rollout_source import RolloutSource, shared_client
 from gym_trainers.token_engine import MakeRenderer, Sampled, TokenEngine
 from gym_trainers.training_rollouts import (
+    NO_LOG_PROBS,
     ROW,
     Piece,
     base_class,
     engine_sampling,
+    lacks_log_probs,
     only_piece,
     only_seat,
     pieces,
@@ -141,6 +143,8 @@ class GymAgentLoop(base_class(LOOP, "AgentLoopBase")):
         """Why there is nothing to train on; empty if there is."""
         if not found:
             return why_failed(record) or "it has no tokens"
+        if self._engine.log_probs and lacks_log_probs(found):
+            return NO_LOG_PROBS
         if self._engine.replays and any(one.experts is None for one in found):
             return "enable_rollout_routing_replay is on, and the engine did not tell all experts"
         longest, limit = max(len(one.prompt_ids) for one in found), self.rollout_config.prompt_length
@@ -237,7 +241,15 @@ class _Engine:
         self._parser = ToolParser.get_tool_parser(form, self._tokenizer)
         read, context = None if form == HERMES else self._read, config.prompt_length + config.response_length
         made = renderer and renderer(self._tokenizer)
-        engine = TokenEngine(self._tokenizer, self._generate, context=context, read=read, renderer=made)
+        template: Mapping[str, Any] = loop.apply_chat_template_kwargs  # the dataset's
+        engine = TokenEngine(
+            self._tokenizer,
+            self._generate,
+            context=context,
+            read=read,
+            renderer=made,
+            template=template,
+        )
         self.source = RolloutSource(engine, nats=nats, settings=settings)
 
     async def _generate(self, prompt: list[int], sampling: dict[str, Any], rollout: str) -> Sampled:

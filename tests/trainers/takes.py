@@ -15,6 +15,7 @@ from tempfile import mkdtemp
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
+import anyio.lowlevel
 import numpy as np
 import pytest
 from gym_runtime import GymError
@@ -54,7 +55,9 @@ def rows_of(rollouts: Rollouts) -> Iterator[list[dict[str, Any]]]:
     waiting = cycle(records)
 
     async def one(*_: Any, **__: Any) -> Any:
-        return next(waiting)
+        record = next(waiting)
+        await anyio.lowlevel.checkpoint()  # the rollouts of a prompt begin before the first has ended
+        return record
 
     async def each(_: Any, rows: list[str], *__: Any) -> Any:
         return list(islice(waiting, len(rows)))

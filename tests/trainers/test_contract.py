@@ -16,6 +16,7 @@ from functools import partial
 from importlib.metadata import version
 from itertools import chain
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -73,11 +74,9 @@ TRAINERS = {
              "verl trains one, because it gives all outputs of a rollout one reward"),
     "main_ppo_v0": (partial(verl, columns={}), "verl", "engine experts", VERL, "`main_ppo_v0`, takes one"),
     "skyrl": (skyrl, "skyrl", "engine experts", SKYRL, "Without it SkyRL takes one sequence per rollout",
-              "Without `seats`, one seat is trained"),
+              "it trains one, because its groups are its prompts"),
     "step-wise": (partial(skyrl, steps=True), "skyrl", "engine branches experts", SKYRL,
                   "every [token segment and branch](../explanation/what-is-trained-on.md)"),
-    "step-wise-seats": (partial(skyrl, steps=True, seats=True), "skyrl", "engine branches seats experts",
-                        SKYRL, "`GymGenerator(seats=True)` each of [several seats]"),
 }  # fmt: skip
 
 
@@ -142,6 +141,32 @@ async def test_turns_before_a_change_of_a_fork_are_not_trained_on(row: Row) -> N
     made = replace(record([]), row=Raw(json.dumps(rollout).encode()), reward=1.0)
     _, (taken,) = await row.take([made])
     assert (taken.ids, taken.trained) == ([1, 2, 3, 4, 5], [5])
+
+
+@each()
+async def test_an_answer_without_a_token_is_not_trained_on(row: Row) -> None:
+    said = {**message(""), "prompt_token_ids": [1], "generation_token_ids": [], "generation_log_probs": []}
+    rollout = {"responses_create_params": {"input": "hi"}, "response": {"output": [said]}}
+    empty = replace(record([]), row=Raw(json.dumps(rollout).encode()), reward=0.0)
+    _, (taken, *others) = await row.take([game(1.0), empty])
+    assert taken is not None
+    assert taken.trained == [5]
+    # OpenRLHF takes no rollout without an action: its end token has the others' mean, and so no advantage.
+    assert all((one.trained, one.reward) in (([], 0.0), ([END_ID], 1.0)) for one in others if one is not None)
+
+
+@each("engine")
+async def test_a_rollout_without_all_log_probabilities_is_not_trained_on(row: Row) -> None:
+    """Half of a batch without them ends a step in OpenRLHF and verl; in SkyRL all would lose theirs."""
+    whole = game(1.0)
+    tokens = {"prompt_token_ids": [1], "generation_token_ids": [7, 8], "generation_log_probs": [None, -0.5]}
+    output = [{**message("x"), **tokens}]
+    rollout = {"responses_create_params": {"input": "hi"}, "response": {"output": output}}
+    lacking = replace(record([]), row=Raw(json.dumps(rollout).encode()), reward=0.0)
+    _, (taken, *others) = await row.take([whole, lacking])
+    assert taken is not None
+    assert (taken.trained, taken.log_probs[-1]) == ([5], -1.0)
+    assert all(one.trained in ([], [END_ID]) for one in others if one is not None)
 
 
 # -- branches -----------------------------------------------------------------------------------------------
@@ -229,6 +254,36 @@ async def test_skyrls_steps_are_those_of_one_trajectory(tree: Any) -> None:
     assert [one.reward for one in taken] == [1.0] * 2 * count
 
 
+@pytest.mark.parametrize("steps", [False, True], ids=["one", "steps"])
+async def test_skyrls_own_trainer_compares_the_rollouts_of_a_prompt(steps: bool, tree: Any) -> None:
+    """A rollout that failed has the advantage 0 there, and leaves the mean alone."""
+    if not installed("skyrl"):
+        pytest.skip("needs skyrl 0.4 on Python 3.12: pip install --no-deps skyrl, and torch, ray …")
+    from skyrl.train.config import SkyRLTrainConfig
+    from skyrl.train.trainer import RayPPOTrainer
+
+    rewards = [1.0, 0.0, None, 0.5]
+    engine, taken = await skyrl([replace(tree[1], reward=one) for one in rewards], steps=steps)
+    trainer = RayPPOTrainer.__new__(RayPPOTrainer)  # its __init__ wants Ray and GPUs
+    trainer.cfg = SkyRLTrainConfig()
+    trainer.cfg.generator.step_wise_trajectories = steps
+    trainer.cfg.generator.n_samples_per_prompt = len(rewards)
+    trainer.cfg.trainer.train_batch_size = trainer.cfg.trainer.policy_mini_batch_size = 1
+    trainer.tokenizer, trainer.all_metrics = SimpleNamespace(pad_token_id=0), {}
+    trainer.dispatch = SimpleNamespace(get_lcm_dp_size=lambda: 1)
+    names = [one.instance_id for one in engine.output["trajectory_ids"]]
+    output, names = trainer.postprocess_generator_output(engine.output, names)
+    data = trainer.convert_to_training_input(output, names)
+    data["values"] = None
+    data = trainer.compute_advantages_and_returns(data)
+    spread = np.std([1.0, 0.0, 0.5, 0.5], ddof=1)
+    wanted = [(one.reward - 0.5) / spread for one in taken]
+    for place, one in enumerate(wanted):
+        trained = data["advantages"][place][data["loss_mask"][place] > 0]
+        assert trained.tolist() == pytest.approx([one] * len(trained), abs=1e-4)
+        assert len(trained) == sum(taken[place].mask)
+
+
 # -- seats --------------------------------------------------------------------------------------------------
 
 # The ids that a seat sampled are the length of its name.
@@ -262,15 +317,6 @@ async def test_against_a_frozen_opponent_the_policys_seat_is_trained(row: Row) -
 @each("seats")
 async def test_all_seats_are_trained_each_with_its_own_reward(row: Row) -> None:
     assert await played(row) == [(FIRST, 1.0), (SECOND, -1.0), (FIRST, -1.0), (SECOND, 1.0)]
-
-
-async def test_skyrl_compares_a_seat_with_the_same_seat() -> None:
-    engine, _ = await skyrl(GAMES, steps=True, seats=True)
-    named = [(one.instance_id, one.repetition_id) for one in engine.output["trajectory_ids"]]
-    assert named == [("a/first", 0), ("a/second", 0), ("a/first", 1), ("a/second", 1)]
-    assert engine.output["is_last_step"] == [True] * 4
-    with pytest.raises(UsageError, match=r"seats=True: .*step_wise_trajectories=true"):
-        await skyrl(GAMES, seats=True)
 
 
 # -- routed experts -----------------------------------------------------------------------------------------

@@ -22,7 +22,7 @@ from gym_trainers.signal_settings import signal_rows
 from gym_trainers.training_rollouts import ROW, dataset_rows
 from msgspec import Raw
 from trainers import test_openrlhf, test_verl
-from trainers.test_skyrl import GymGenerator, InferenceClient, SamplingParams, TrajectoryID
+from trainers.test_skyrl import GymGenerator, InferenceClient, SamplingParams, TrajectoryID, config_of
 from trainers.trainers_engine import Servers
 
 pytestmark = [pytest.mark.slow, pytest.mark.anyio, pytest.mark.filterwarnings("ignore")]
@@ -66,12 +66,7 @@ class Gated(InferenceClient):
 
 
 def generator(client: InferenceClient, **settings: Any) -> Any:
-    config = SimpleNamespace(
-        max_input_length=300,
-        use_cache_salt=True,
-        sampling_params=SamplingParams(),
-        step_wise_trajectories=False,
-    )
+    config = config_of(sampling_params=SamplingParams())
     return GymGenerator(config, client.tokenizer, client, signal={"rows": ROWS, **settings})
 
 

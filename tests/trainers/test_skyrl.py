@@ -106,26 +106,37 @@ def batch(*rows: Any, names: str, **more: Any) -> Any:
     }
 
 
+def config_of(**fields: Any) -> Any:
+    """SkyRL's configuration of a generator; its own class where it is installed."""
+    replays = fields.pop("replays", False)
+    given: dict[str, Any] = {"max_input_length": 300, "use_cache_salt": True, **fields}
+    if installed("skyrl"):
+        from skyrl.train.config import GeneratorConfig, InferenceEngineConfig
+
+        served = InferenceEngineConfig(enable_return_routed_experts=replays)
+        return GeneratorConfig(inference_engine=served, **given)
+    served = SimpleNamespace(enable_return_routed_experts=replays)
+    own: dict[str, Any] = {"step_wise_trajectories": False, "apply_overlong_filtering": False}
+    own |= {"zero_reward_on_non_stop": False, "chat_template_kwargs": {}}
+    own |= {"chat_template": SimpleNamespace(name_or_path=None), "inference_engine": served}
+    return SimpleNamespace(**{**own, **given})
+
+
 async def generated(
     client: InferenceClient,
     given: Any,
     *,
     by_steps: bool = False,
     credit: Any = "accepted",
-    seats: bool = False,
     seat: str = "",
     settings: Any = None,
     replays: bool = False,
+    config: Any = None,
     **params: Any,
 ) -> Any:
-    config = SimpleNamespace(
-        max_input_length=300,
-        use_cache_salt=True,
-        sampling_params=SamplingParams(**params),
-        step_wise_trajectories=by_steps,
-        inference_engine=SimpleNamespace(enable_return_routed_experts=replays),
-    )
-    asked: dict[str, Any] = {"policy_model_name": "tiny", "credit": credit, "seats": seats, "seat": seat}
+    fields: dict[str, Any] = {"step_wise_trajectories": by_steps, "replays": replays, **(config or {})}
+    config = config_of(sampling_params=SamplingParams(**params), **fields)
+    asked: dict[str, Any] = {"policy_model_name": "tiny", "credit": credit, "seat": seat}
     generator = GymGenerator(config, client.tokenizer, client, settings=settings, **asked)
     try:
         return await generator.generate(given)
@@ -163,10 +174,9 @@ def test_the_reward_of_what_failed_is_its_groups_mean() -> None:
     records: Any = [
         SimpleNamespace(reward_of=lambda seat, given=reward: given) for reward in (1.0, None, 0.5, None, 0.0)
     ]
-    generator = SimpleNamespace(_seats=False)
-    parts = [(place, "") for place in range(5)]
-    found = GymGenerator._rewards(generator, records, "aaabb", parts)
-    assert [found[part] for part in parts] == [1.0, 0.75, 0.5, 0.0, 0.0]
+    generator = SimpleNamespace(_config=config_of())
+    found = GymGenerator._rewards(generator, records, "aaabb", [""] * 5)
+    assert found == [1.0, 0.75, 0.5, 0.0, 0.0]
 
 
 async def test_evaluation_samples_as_its_request_says(system: SyncClient) -> None:
@@ -176,6 +186,37 @@ async def test_evaluation_samples_as_its_request_says(system: SyncClient) -> Non
     assert output["rollout_logprobs"] is None
     params = {"temperature": 0.0, "top_p": 1.0, "top_k": 4, "max_tokens": 150}
     assert client.engine.params == [params, params]
+
+
+async def test_the_chat_templates_arguments_are_those_of_the_configuration(
+    system: SyncClient,
+) -> None:
+    client = InferenceClient()
+    own = counter_row()
+    own["responses_create_params"]["metadata"] = {"chat_template_kwargs": '{"note": "the row\'s"}'}
+    config = {"chat_template_kwargs": {"note": "the trainer's"}}
+    await generated(client, batch(counter_row(), own, names="ab"), config=config)
+    prompts = {client.tokenizer.decode(prompt)[:10] for prompt, _ in client.engine.seen}
+    assert prompts == {"the traine", "the row's<"}
+
+
+async def test_a_truncated_rollout_is_masked_or_gets_no_reward_where_skyrl_says_so(
+    system: SyncClient,
+) -> None:
+    given, cut = batch(counter_row(), names="a"), {"max_turns": 1}
+    plain = await generated(InferenceClient(), given, settings=cut)
+    assert (plain["rewards"], plain["stop_reasons"]) == ([1.0], ["length"])
+    assert any(plain["loss_masks"][0])
+    filtered = await generated(
+        InferenceClient(), given, settings=cut, config={"apply_overlong_filtering": True}
+    )
+    assert (filtered["rewards"], any(filtered["loss_masks"][0])) == ([1.0], False)
+    zero = await generated(InferenceClient(), given, settings=cut, config={"zero_reward_on_non_stop": True})
+    assert zero["rewards"] == [0.0]
+    assert any(zero["loss_masks"][0])
+    whole = {"apply_overlong_filtering": True, "zero_reward_on_non_stop": True}
+    ended = await generated(InferenceClient(), given, config=whole)
+    assert (ended["rewards"], any(ended["loss_masks"][0])) == ([1.0], True)
 
 
 # -- the environment ----------------------------------------------------------------------------------------
@@ -237,9 +278,7 @@ async def test_skyrls_trainer_accepts_the_batch(system: SyncClient) -> None:
     given = batch(*rows, names=names)
     given["trajectory_ids"] = [TrajectoryID(name, place) for place, name in enumerate(names)]
     client = InferenceClient()
-    config = SimpleNamespace(
-        max_input_length=300, use_cache_salt=True, sampling_params=Real(max_generate_length=200)
-    )
+    config = config_of(sampling_params=Real(max_generate_length=200))
     generator = GymGenerator(config, client.tokenizer, client, policy_model_name="org/tiny")
     assert isinstance(generator, GeneratorInterface)
     output: Any = await generator.generate(given)

@@ -150,6 +150,16 @@ async def test_a_row_that_does_not_fit_fails_and_says_so() -> None:
 
 
 @pytest.mark.slow
+async def test_log_probabilities_of_other_tokens_fail_their_rollout(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(TurnEngine, "log_probs", staticmethod(lambda ids: [-1.0]))
+    async with made("Done.") as system:
+        (record,) = await system.rollouts(*rows_text(counter_row()))
+    assert isinstance(record.outcome, Failed)
+    assert record.outcome.fault.message == "the trainer's engine gave 1 log-probabilities of 6 tokens"
+    assert pieces(record) == []
+
+
+@pytest.mark.slow
 async def test_an_engine_that_raises_is_asked_again() -> None:
     async with made("yes") as here:
         here.engine.failing = 1

@@ -11,9 +11,11 @@ import asyncio
 import gc
 import json
 import os
+import re
 import sys
 import time
 import warnings
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -42,6 +44,7 @@ with warnings.catch_warnings():
     from gym_trainers.verl import GymAgentLoop, GymRewardManager
 
 pytestmark = [pytest.mark.slow, pytest.mark.anyio, pytest.mark.filterwarnings("ignore")]
+PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "train-with-verl.md"
 V1 = {"session_id": 0, "uid": "u", "global_steps": 7}
 TOO_LONG = counter_row() | {"responses_create_params": {"input": "x" * 600}}
 
@@ -60,6 +63,7 @@ def loop(
     response_length: int = 400,
     replays: bool = False,
     estimator: str = "grpo",
+    data: Any = None,
     **more: Any,
 ) -> Any:
     """One agent loop, as verl's worker makes one for each rollout."""
@@ -77,7 +81,7 @@ def loop(
         tokenizer=servers.tokenizer,
         processor=None,
         dataset_cls=None,
-        data_config=SimpleNamespace(config=namespace({})),
+        data_config=SimpleNamespace(config=data or {}),
         hf_model_type=None,
         tools=None,
         **more,
@@ -108,6 +112,13 @@ async def test_v1_gets_the_steps_of_the_weights(system: SyncClient) -> None:
         "max_tokens": 700 - len(first_prompt),
         "logprobs": True,
     }
+
+
+async def test_the_chat_templates_arguments_are_those_of_the_configuration(system: SyncClient) -> None:
+    servers = Servers()
+    data = {"apply_chat_template_kwargs": {"note": "brief"}}
+    (output,) = await run(servers, counter_row(), V1, data=data)
+    assert servers.tokenizer.decode(output.prompt_ids).startswith("brief")
 
 
 async def test_v1_is_told_of_a_failed_rollout(system: SyncClient) -> None:
@@ -273,6 +284,7 @@ def test_verls_trainer_finds_it_in_the_transfer_queue(system: SyncClient, worker
     import ray
     from omegaconf import OmegaConf
     from verl.trainer.ppo.v1 import AgentLoopManagerTQ
+    from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer
     from verl.utils import tensordict_utils as tu
 
     config = OmegaConf.create(OmegaConf.to_container(worker_config, resolve=True))
@@ -313,5 +325,11 @@ def test_verls_trainer_finds_it_in_the_transfer_queue(system: SyncClient, worker
             assert text == f"{CALL}{END}Done.{END}"
             assert float(data["rm_scores"][place].sum()) == 1.0
         assert {tags[key]["min_global_steps"] for key in keys} >= {3}
+        # As its page says, verl finds that the rewards of the group are equal.
+        (metric,) = re.findall(r"filter_groups\.metric=(\w+)", PAGE.read_text())
+        options: dict[str, Any] = {"filter_groups_metric": metric, "train_batch_size": 1, "gen_batch_size": 1}
+        buffer = ReplayBuffer("sync", {}, None, "drop", {}, refill_fn=print, **options)
+        buffer.finished_keys["train"], buffer.partitions["train"] = {"good"}, dict.fromkeys(keys)
+        assert buffer._dapo_filtered_keys("train")[0] == {"good"}
     finally:
         ray.shutdown()

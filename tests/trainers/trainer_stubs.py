@@ -74,6 +74,7 @@ class AgentLoopBase:
         self.rollout_config = self.config.actor_rollout_ref.rollout
         self.server_manager = server_manager
         self.tokenizer = tokenizer
+        self.apply_chat_template_kwargs = kwargs["data_config"].config.get("apply_chat_template_kwargs", {})
 
 
 class ToolParser:
@@ -117,7 +118,10 @@ def _skyrl() -> None:
     def salt(version: int, model: str | None) -> str:
         return f"{model}:{version}"
 
-    _module("skyrl.train.generators.utils", build_vllm_cache_salt=salt)
+    def template(config: Any) -> str | None:
+        return config.name_or_path
+
+    _module("skyrl.train.generators.utils", build_vllm_cache_salt=salt, get_custom_chat_template=template)
 
 
 def _skyrl_gym() -> None:

@@ -23,6 +23,7 @@ CALL = '<tool_call>{"name": "increment_counter", "arguments": {"count": 1}}</too
 START, END = "<|im_start|>", "<|im_end|>"
 START_ID, END_ID = 256, 257
 TEMPLATE = (
+    "{%- if note is defined %}{{ note }}{% endif %}"
     "{%- if tools %}{{ '<|im_start|>system\\n' }}"
     "{%- for tool in tools %}{{ tool.function.name }} {% endfor %}{{ '<|im_end|>\\n' }}{% endif %}"
     "{%- for message in messages %}{{ '<|im_start|>' + message.role + '\\n' + message.content }}"
@@ -77,13 +78,13 @@ class ByteTokenizer:
         return text.decode(errors="replace")
 
     def apply_chat_template(
-        self, messages: Any, *, tools: Any = None, add_generation_prompt: bool = False, **_: Any
+        self, messages: Any, *, tools: Any = None, add_generation_prompt: bool = False, **more: Any
     ) -> list[int]:
         from jinja2 import Environment
 
-        template = Environment().from_string(TEMPLATE)
-        text = template.render(messages=messages, tools=tools, add_generation_prompt=add_generation_prompt)
-        return self.encode(text)
+        template = Environment().from_string(more.pop("chat_template", TEMPLATE))
+        given = {"tools": tools, "add_generation_prompt": add_generation_prompt, **more}
+        return self.encode(template.render(messages=messages, **given))
 
 
 def byte_tokenizer(folder: Path | None = None) -> Any:

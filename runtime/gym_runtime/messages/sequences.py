@@ -33,7 +33,7 @@ from gym_runtime.messages.call_tokens import (
     pack_logprobs,
     shared_ids,
 )
-from gym_runtime.messages.fork import item_tokens
+from gym_runtime.messages.fork import item_tokens, recorded_calls
 from gym_runtime.messages.responses import NULL
 from gym_runtime.messages.routed_experts import ROUTED_BYTES, Experts, Rows
 from gym_runtime.messages.transcripts import decode_output
@@ -231,7 +231,7 @@ class _Tree:
 def token_sequences(
     row: Raw | bytes, *, truncated: bool = False, credit: Credit = "accepted", shared: bool = True
 ) -> list[TokenSequence]:
-    """The token sequences of a result row, in order; without a model call, none.
+    """The token sequences of a result row, in order; none if no model call sampled a token.
 
     Args:
         truncated: a limit ended the rollout.
@@ -247,7 +247,8 @@ def token_sequences(
     try:
         found = _decode(row)
         output = decode_output(found.response)
-        read = [item_tokens(item) for item in output.output] if output is not None else []
+        items: Sequence[Raw] = output.output if output is not None else ()
+        read = [item_tokens(item) for item in items]
     except UNREADABLE as error:
         raise TaskError(f"not a result row: {error}") from error
     except struct.error as error:
@@ -258,13 +259,14 @@ def token_sequences(
         for number, tokens in enumerate(read)
         if (call := _packed(number, tokens, tokens.prompt_ids, trained=number >= masked))
     ]
-    if read and not calls and not found.gym.calls:
+    told = calls or found.gym.calls or any(tokens.prompt_ids for tokens in read)
+    if not told and recorded_calls(items):
         raise UsageError(NO_TOKENS)
     return _sequences(calls, found.gym.calls, truncated=truncated, credit=credit)
 
 
 def packed_sequences(
-    chain: Iterable[CallTokens],
+    chain: Sequence[CallTokens],
     row: Raw | bytes = b"{}",
     *,
     truncated: bool = False,
@@ -274,7 +276,7 @@ def packed_sequences(
     """As `token_sequences`, of the packed tokens that a record has beside its row.
 
     Raises:
-        UsageError: they hold no token; there is no such credit; or numpy is not installed.
+        UsageError: they hold no prompt; there is no such credit; or numpy is not installed.
         TaskError: a call's ids and log-probabilities do not belong together; or the row is not one.
     """
     try:
@@ -283,7 +285,7 @@ def packed_sequences(
         raise TaskError(f"not a result row: {error}") from error
     calls = _read_packed(chain, gym.masked(shared=shared))
     found = _sequences(calls, gym.calls, truncated=truncated, credit=credit)
-    if not found:
+    if not found and not any(one.tokens.prompt_ids for one in chain):
         raise UsageError(NO_TOKENS)
     return found
 

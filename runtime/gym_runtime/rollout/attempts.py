@@ -51,6 +51,7 @@ from gym_runtime.rollout.journal import Journal
 from gym_runtime.rollout.record import Facts, make_record
 from gym_runtime.rollout.rollout import Agent, Rollout
 from gym_runtime.rpc.actors import Actors
+from gym_runtime.timing import STATE_CHECKED_S
 
 ATTEMPT_PAUSES = Pauses(first_s=0.1, longest_s=5.0)
 """The pauses between two attempts of a rollout."""
@@ -216,7 +217,7 @@ class Attempts:
             return self._compared(Completed(), await rollout.compare())
         await rollout.open()
         await self._ask_agent(rollout)
-        self._check_staleness(rollout)
+        await self._check_staleness(rollout)
         await self._hold()
         verdict = await rollout.verify()
         if self._bus.crowded:
@@ -240,11 +241,15 @@ class Attempts:
         except BaseExceptionGroup as group:
             raise leaf(group) from group
 
-    def _check_staleness(self, rollout: Rollout) -> None:
+    async def _check_staleness(self, rollout: Rollout) -> None:
         allowed = self.task.max_staleness
         if allowed is None or not rollout.weight_versions:
             return
         lag = staleness(rollout.weight_versions, self._actors.weight_versions(self.task.model))
+        if lag > allowed:
+            # A trainer may go on from older weights: those before the update are known until it is announced.
+            await anyio.sleep(2 * STATE_CHECKED_S)
+            lag = staleness(rollout.weight_versions, self._actors.weight_versions(self.task.model))
         if lag > allowed:
             raise StaleWeights(
                 f"sampled from weights {lag} versions old ({', '.join(rollout.weight_versions)}); "

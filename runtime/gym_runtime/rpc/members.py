@@ -46,7 +46,7 @@ from gym_runtime.messages import calls
 from gym_runtime.messages.metric_names import Figures
 from gym_runtime.messages.names import Token
 from gym_runtime.messages.stored_records import Stored, asked_here, encode_asked, read_asked
-from gym_runtime.timing import MEMBER_ANSWER_S, ROLL_CALL_S, SLOW_LINK_S, UNASKED_S
+from gym_runtime.timing import MEMBER_ANSWER_S, ROLL_CALL_S, SLOW_LINK_S, STATE_CHECKED_S, UNASKED_S
 
 MOST_MEMBERS = 8192
 """The most members of each kind; further members are ignored until others leave. NATS does not tell who
@@ -55,9 +55,6 @@ MOST_BYTES = 512 * 1024
 """The longest heartbeat that is read. Every follower decodes it, within 40 ms, and keeps it; one with the
 figures of 150 environments has 200 KB."""
 
-STATE_CHECKED_S = 1.0
-"""How often a member compares its state with the announced one. Callers learn of draining and of new weights
-up to this much later."""
 CALLS_ANSWERED_S = 0.25
 """The shortest time between two answers of a member to roll calls: one answer serves all followers that start
 together, so a hundred followers do not cause a hundred announcements of every member."""

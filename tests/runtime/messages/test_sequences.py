@@ -10,7 +10,14 @@ import msgspec
 import numpy as np
 import pytest
 from gym_runtime.errors import TaskError, UsageError
-from gym_runtime.messages.outcomes import Completed, Outcome, RolloutRecord, Truncated
+from gym_runtime.messages.outcomes import (
+    Completed,
+    Outcome,
+    RolloutRecord,
+    Truncated,
+    encode_record,
+    read_record,
+)
 from gym_runtime.messages.sequences import TokenSequence, token_sequences
 from gym_testing.small_system import function_call, message, reasoning
 from hypothesis import given
@@ -116,6 +123,18 @@ def test_log_probabilities_that_the_engine_left_out_are_nan() -> None:
     assert np.isnan(made.sequences()[0].log_probs).tolist() == [False, True]
     made = record(turn(message("x"), [1], [2, 3], generation_log_probs=[]))
     assert np.isnan(made.sequences()[0].log_probs).all()
+
+
+def test_an_answer_without_a_token_is_no_sequence() -> None:
+    made = record(turn(message(""), [1, 2], []))
+    assert made.sequences() == []
+    sent = read_record(encode_record(made))
+    assert (sent.sequences(), token_sequences(sent.row)) == ([], [])
+
+
+def test_a_rollout_that_failed_before_its_first_model_call_has_no_sequence() -> None:
+    """What an environment says at its reset is an item of its transcript."""
+    assert record({**message("Your move."), "role": "user"}).sequences() == []
 
 
 def test_a_record_without_token_ids_says_how_to_have_them() -> None:

@@ -74,6 +74,19 @@ async def test_a_rollout_from_weights_older_than_its_run_allows_is_made_anew(
         assert "2 versions old" in record.outcome.fault.message
 
 
+async def test_a_trainer_that_goes_on_from_an_older_checkpoint_gets_its_rollouts() -> None:
+    """Agents learn of an update a moment later: until then the weights before it seem to be newer ones."""
+    engine = Engine(msgspec.structs.replace(answer("done"), weight_version="2"))
+    detail = {"weight_version": "9"}
+    async with desk() as system:
+        await system.add_model(engine)
+        async with announced(system.bus, "model", "other", ["policy"], draining=True, detail=detail):
+            detail["weight_version"] = "2"
+            (record,) = await system.make(rollout_spec(row(), max_staleness=1))
+    assert record.outcome == Completed()
+    assert len(engine.calls.items) == 1
+
+
 class Weighted(Engine):
     """An engine whose weights can be changed."""
 

@@ -14,10 +14,17 @@ from gym_runtime import clock
 from gym_runtime.bus.interface import Bus, Incoming
 from gym_runtime.bus.nats import connect
 from gym_runtime.errors import NoWorker
-from gym_runtime.rpc.members import STATE_CHECKED_S, Heartbeat, all_workers, announce, fresh, listed
+from gym_runtime.rpc.members import Heartbeat, all_workers, announce, fresh, listed
 from gym_runtime.rpc.watch import LISTS_COMPARED_S, Members
 from gym_runtime.system.private_broker import Broker
-from gym_runtime.timing import CLIENT_ASKED_S, CLIENT_MISSES, MEMBER_ASKED_S, MEMBER_GONE_S, UNASKED_S
+from gym_runtime.timing import (
+    CLIENT_ASKED_S,
+    CLIENT_MISSES,
+    MEMBER_ASKED_S,
+    MEMBER_GONE_S,
+    STATE_CHECKED_S,
+    UNASKED_S,
+)
 from gym_testing.background import background, settled
 from gym_testing.memory import MemoryBroker, Passing
 from runtime.rpc.members.member_cluster import KNOWN_S, Cluster, all_know, model, no_model

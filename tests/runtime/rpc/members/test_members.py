@@ -7,9 +7,15 @@ from collections import Counter
 import anyio
 import pytest
 from gym_runtime import clock
-from gym_runtime.rpc.members import MOST_BYTES, STATE_CHECKED_S, Heartbeat, announce, encode_heartbeat
+from gym_runtime.rpc.members import MOST_BYTES, Heartbeat, announce, encode_heartbeat
 from gym_runtime.rpc.watch import ring_of, watcher
-from gym_runtime.timing import MEMBER_ANSWER_S, MEMBER_GONE_S, MEMBER_MISSES, UNASKED_S
+from gym_runtime.timing import (
+    MEMBER_ANSWER_S,
+    MEMBER_GONE_S,
+    MEMBER_MISSES,
+    STATE_CHECKED_S,
+    UNASKED_S,
+)
 from gym_testing.background import background, settled
 from hypothesis import given
 from hypothesis import strategies as st
