@@ -159,6 +159,10 @@ def _load_known(kind: Kind, name: str) -> ModuleType:
     """The module that is installed under a name, or whose file the user has named before."""
     path, target = _files[kind].get(name), _modules(kind).get(name)
     if path is None and target is None:
+        scheme, separator, address = name.partition(":")
+        schemes = [one.replace("_", "-") for one in names("guests")] if separator else []
+        if kind == "environments" and (near := nearest(scheme, schemes)):
+            raise UsageError(f"there is no environment '{name}'; did you mean '{near}:{address or 'ADDRESS'}'?")
         known = sorted({*names(kind), *_files[kind]})
         raise UsageError(f"there is no {kind[:-1]} '{name}'{suggest(name, known, kind)}")
     if path is None and len(modules := _offers(kind)[name]) > 1:

@@ -195,6 +195,9 @@ def test_a_module_in_the_working_directory_is_found(workdir: Path, name: str) ->
 def test_an_unknown_name_gets_the_nearest_one() -> None:
     with pytest.raises(UsageError, match="there is no environment 'mqca'; did you mean 'mcqa'"):
         catalogue.environment("mqca")
+    for name, near in (("harbr:tasks/one", "harbor:tasks/one"), ("harbor:", "harbor:ADDRESS")):
+        with pytest.raises(UsageError, match=f"there is no environment '{name}'; did you mean '{near}'"):
+            catalogue.environment(name)
     with pytest.raises(
         UsageError, match="there is no model 'xyzzy'; 'gym-runtime ls models' lists what there is"
     ):
