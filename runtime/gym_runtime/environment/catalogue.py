@@ -162,7 +162,8 @@ def _load_known(kind: Kind, name: str) -> ModuleType:
         scheme, separator, address = name.partition(":")
         schemes = [one.replace("_", "-") for one in names("guests")] if separator else []
         if kind == "environments" and (near := nearest(scheme, schemes)):
-            raise UsageError(f"there is no environment '{name}'; did you mean '{near}:{address or 'ADDRESS'}'?")
+            meant_by = f"{near}:{address or 'ADDRESS'}"
+            raise UsageError(f"there is no environment '{name}'; did you mean '{meant_by}'?")
         known = sorted({*names(kind), *_files[kind]})
         raise UsageError(f"there is no {kind[:-1]} '{name}'{suggest(name, known, kind)}")
     if path is None and len(modules := _offers(kind)[name]) > 1:
