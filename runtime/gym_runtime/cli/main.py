@@ -1,7 +1,7 @@
 """``gym-runtime``: the console script, and the one place where errors become lines and exit statuses.
 
-0 it worked; 1 it did not; 2 something was asked that cannot be (a flag, a name, a file, a broker that does
-not answer or refuses the password); 130 Ctrl-C.
+0 it worked; 1 it did not; 2 something was asked that cannot be (a flag, a name, a file, a row, a broker that
+does not answer or refuses the password); 130 Ctrl-C.
 An error that the runtime knows is one line on standard error. An error that it does not know keeps its
 traceback. Nothing heavy is imported here or in `app`: help is shown at once.
 """
@@ -128,7 +128,7 @@ def _runs(arguments: list[str]) -> bool:
 
 def report(error: BaseException, *, resumable: bool = False) -> int:
     """Say what went wrong; the exit status that it means."""
-    from gym_runtime.errors import BrokerError, GymError, UsageError, leaf
+    from gym_runtime.errors import BrokerError, GymError, TaskError, UsageError, leaf
 
     cause = leaf(error)
     if isinstance(cause, SystemExit):
@@ -143,7 +143,7 @@ def report(error: BaseException, *, resumable: bool = False) -> int:
             _print_traceback(error)
         said = str(cause) if isinstance(cause, GymError) else f"{cause.filename}: {cause.strerror}"
         no_broker = isinstance(cause, BrokerError) and (cause.final or cause.silent)
-        return _complain(said, 2 if no_broker or isinstance(cause, UsageError) else 1)
+        return _complain(said, 2 if no_broker or isinstance(cause, UsageError | TaskError) else 1)
     if isinstance(cause, OSError) and cause.errno in (errno.ENOSPC, errno.EDQUOT, errno.EIO):
         _settle_output()
         return _complain(f"the output cannot be written: {cause.strerror}", 1)

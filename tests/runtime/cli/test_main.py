@@ -13,7 +13,7 @@ from gym_runtime import __version__, plurals
 from gym_runtime.cli import formatting, main, options, start, whole_run
 from gym_runtime.cli.app import COMMANDS as ENGINE_COMMANDS
 from gym_runtime.cli.app import application
-from gym_runtime.errors import BrokerError, UsageError
+from gym_runtime.errors import BrokerError, TaskError, UsageError
 from gym_runtime.plugins import plugins
 
 SCRIPT = str(Path(sys.executable).with_name("gym-runtime"))
@@ -210,6 +210,11 @@ def test_an_error_in_a_task_group_is_one_line(capsys: pytest.CaptureFixture[str]
     )
     assert main.report(error) == 2
     assert capsys.readouterr().err == "gym-runtime: no such file\n"
+
+
+def test_a_wrong_row_is_status_2(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main.report(TaskError("row 1: '_gym_fork' is no fork")) == 2
+    assert capsys.readouterr().err == "gym-runtime: row 1: '_gym_fork' is no fork\n"
 
 
 def test_an_error_that_is_nobody_s_mistake_is_status_1(capsys: pytest.CaptureFixture[str]) -> None:
