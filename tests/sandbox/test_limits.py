@@ -80,7 +80,7 @@ asked = [*python.python_command(), "-c", "import resource; print(resource.getrli
 async def main():
     async with Sandbox() as box:
         print((await box.run(asked, timeout_s=50)).stdout.decode(), flush=True)
-    shell = process.Program(["/bin/sh", "-c", "ulimit -n; ulimit -Hn"], Limits(), View())
+    shell = process.Program(["/bin/sh", "-c", "echo $(ulimit -n) $(ulimit -Hn)"], Limits(), View())
     async with process.start(shell) as cold:
         print((await cold.read()).decode())
 anyio.run(main)
