@@ -35,6 +35,9 @@ def main() -> None:
     arguments = sys.argv[1:]
     runs = _runs(arguments)
     _open_streams()
+    # 0 stands for a width that is not known. In one of 1 or 2, rich writes help without end.
+    if os.environ.get("COLUMNS") in ("0", "1", "2"):
+        del os.environ["COLUMNS"]
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(errors="replace")  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType]
     try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import doctest
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -258,6 +259,15 @@ def test_ctrl_c_is_130_and_says_nothing(capsys: pytest.CaptureFixture[str]) -> N
     assert main.report(KeyboardInterrupt()) == 130
     assert main.report(BaseExceptionGroup("", [KeyboardInterrupt()])) == 130
     assert capsys.readouterr() == ("", "")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("arguments", [["ls"], ["run", "--help"]])
+def test_a_width_that_holds_nothing_is_no_width(arguments: list[str]) -> None:
+    narrow = {**os.environ, "COLUMNS": "0"}
+    ended = subprocess.run([SCRIPT, *arguments], capture_output=True, text=True, timeout=60, env=narrow)
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert max(map(len, ended.stdout.splitlines())) > 20
 
 
 @pytest.mark.slow
