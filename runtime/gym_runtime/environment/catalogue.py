@@ -215,6 +215,9 @@ def several(texts: Iterable[str]) -> tuple[str, ...]:
 
     Each is an installed name, the path of a module, or a guest's ``SCHEME:ADDRESS``. A part that names
     nothing belongs to the address before it. A warning says where an installed name goes before a file.
+
+    Raises:
+        UsageError: a text is empty, as an unset variable of a shell is: without any, a command may mean all.
     """
     found: list[str] = []
     for text in texts:
@@ -225,6 +228,8 @@ def several(texts: Iterable[str]) -> tuple[str, ...]:
                 found[-1] = f"{found[-1]},{part}"
             elif part.strip():
                 found.append(part.strip())
+        if len(found) == first:
+            raise UsageError(f"'{text}' names no environment")
     for name in found:
         note_file("environments", name)
     return tuple(found)

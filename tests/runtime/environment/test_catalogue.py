@@ -56,6 +56,9 @@ def test_environments_are_named_one_by_one_or_in_a_list(workdir: Path) -> None:
     Path("a,b.py").write_text(OWN)
     several = catalogue.several
     assert several(["mcqa", "bfcl,./own.py", "gpqa, mcqa"]) == ("mcqa", "bfcl", "./own.py", "gpqa", "mcqa")
+    for nothing in ("", " ", ","):
+        with pytest.raises(UsageError, match=f"'{nothing}' names no environment"):
+            several(["mcqa", nothing])
     assert several(["a,b.py"]) == ("a,b.py",), "a file's name may have a comma"
     url = "openenv:http://h:1/x?a=1,2"
     setting = 'reasoning-gym:x?a=["b", "c"],,'
