@@ -168,7 +168,10 @@ def _complain(message: str, status: int) -> int:
     """Say it on standard error; who asked for JSON gets a document on standard output, too."""
     print(f"gym-runtime: {shown(message)}", file=sys.stderr, flush=True)
     if _as_json.get():
-        print(json.dumps({"error": {"message": message, "status": status}}, indent=2), flush=True)
+        try:
+            print(json.dumps({"error": {"message": message, "status": status}}, indent=2), flush=True)
+        except OSError:  # the error may be that nothing can be written there
+            _settle_output()
     return status
 
 

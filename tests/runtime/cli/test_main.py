@@ -283,9 +283,11 @@ def test_a_reader_that_has_gone_is_no_error(arguments: list[str]) -> None:
 
 
 @pytest.mark.slow
-def test_output_that_cannot_be_written_is_one_line() -> None:
+@pytest.mark.parametrize("more", [[], ["--json"]])
+def test_output_that_cannot_be_written_is_one_line(more: list[str]) -> None:
+    command = [SCRIPT, "ls", *more]
     with Path("/dev/full").open("w") as full:
-        done = subprocess.run([SCRIPT, "ls"], stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
     assert (done.returncode, done.stderr.count("\n")) == (1, 1)
     assert "the output cannot be written: No space left on device" in done.stderr
 
