@@ -9,7 +9,8 @@ from gym_runtime.cli.app import application
 INTRODUCTION = """# Command line
 
 Exit status: 0 it worked; 1 it did not; 2 something was asked that cannot be (an option, a name, a file, a
-broker that does not answer or refuses the password); 130 Ctrl-C. Errors are one line on standard error.
+row, a broker that does not answer or refuses the password); 130 Ctrl-C.
+Errors are one line on standard error.
 `--json` prints one JSON document for programs. Every command has `--help`.
 `gym-runtime --install-completion` sets up completion in bash, zsh and fish.
 """

@@ -14,7 +14,9 @@ from __future__ import annotations
 
 import asyncio
 import math
+import signal
 import sysconfig
+import traceback
 from asyncio import CancelledError
 from contextlib import suppress
 from types import TracebackType
@@ -32,21 +34,12 @@ LIBRARIES = (
 )
 """How the paths of code begin that is not an author's: installed libraries, and code without a file."""
 
-_PASS: list[type[BaseException]] = [CancelledError, GeneratorExit, KeyboardInterrupt]
-"""What ends a task because the runtime, the interpreter or the user wants it. Other exceptions that are no
-`Exception`, such as the panic of a library in Rust, would end the worker with all its other rollouts."""
-
 _own: WeakSet[asyncio.Task[Any]] = WeakSet()
 
 
 def own(task: asyncio.Task[Any]) -> None:
     """Mark a task that the runtime has made for one job: its callers cancel it by a scope only."""
     _own.add(task)
-
-
-def contain_interrupts() -> None:
-    """Let no `KeyboardInterrupt` pass: in this process Ctrl-C raises none, so it is an author's own."""
-    _PASS.remove(KeyboardInterrupt)
 
 
 def asked_for() -> bool:
@@ -71,7 +64,8 @@ async def uncancel(task: asyncio.Task[Any], before: int = 0) -> None:
 class contained:  # noqa: N801 - a context manager, named as those of contextlib are
     """A block that calls an author's code. A cancellation that no scope asked for becomes an error.
 
-    So does what is neither an `Exception` nor in `_PASS`.
+    So does any other exception that nothing wanted (`_wanted`), such as the panic of a library in Rust: it
+    would end the worker with all its other rollouts.
 
     Args:
         fault: the error's class: whose code it is.
@@ -121,9 +115,22 @@ class contained:  # noqa: N801 - a context manager, named as those of contextlib
                 "catch CancelledError where you await a task that you cancel",
                 stage=self._stage,
             ) from error
-        if error and cause and not isinstance(cause, (Exception, SystemExit, *_PASS)):
+        if error and cause and not isinstance(cause, Exception) and not _wanted(cause):
             place = raised_at(error.__traceback__ and error.__traceback__.tb_next)
             raise self._fault(f"{described(cause)} ({place})", stage=self._stage) from error
+
+
+def _wanted(error: BaseException) -> bool:
+    """Whether the runtime, the interpreter or the user ends a task by this exception.
+
+    On a loop of asyncio's, Ctrl-C cancels the main task, and only a second one raises KeyboardInterrupt: in
+    asyncio's handler, not in an author's line. Where Python's own handler is set, it raises in any line.
+    """
+    if not isinstance(error, KeyboardInterrupt):
+        return isinstance(error, (CancelledError, GeneratorExit, SystemExit))
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    by_handler = last.filename == asyncio.runners.__file__
+    return by_handler or signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
 async def _raise_again() -> None:

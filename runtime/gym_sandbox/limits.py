@@ -16,7 +16,7 @@ _KIB, _BLOCK = 1024, 512
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
-    """What one sandboxed program may use.
+    """What one sandboxed program may use. Where the worker itself may use less, that counts.
 
     Attributes:
         cpu_s: seconds of processor time of each process.
@@ -50,13 +50,20 @@ def limited(
 
     Set ``count_processes`` only in a separate user namespace; elsewhere it would count all of the user's.
     """
+    most = {
+        "c": 0,
+        "t": limits.cpu_s,
+        **({} if limits.reserves else {"v": limits.memory_bytes // _KIB}),
+        "f": limits.file_bytes // _BLOCK,
+        "n": limits.open_files,
+    }
     lines = [
         f"exec {NAMESPACE}<&-",
-        "ulimit -c 0",
-        f"ulimit -t {limits.cpu_s}",
-        *(() if limits.reserves else (f"ulimit -v {limits.memory_bytes // _KIB}",)),
-        f"ulimit -f {limits.file_bytes // _BLOCK}",
-        f"ulimit -n {limits.open_files}",
+        # Above the worker's own limit none can be set; that one then holds.
+        *(
+            f'{{ command ulimit -{option} {value} 2>/dev/null || [ "$(ulimit -{option})" -le {value} ]; }}'
+            for option, value in most.items()
+        ),
     ]
     if count_processes:
         # The option is -u in bash and zsh, -p in dash and busybox; in bash, -p is the read-only pipe size.

@@ -38,7 +38,7 @@ from gym_runtime.adapters import Adapter, Agent, CallContext, ModelAnswer, Model
 from gym_runtime.bus import Bus
 from gym_runtime.client import Client
 from gym_runtime.environment import LoadedEnvironment, Scripted, ScriptedAnswers, catalogue, judge_recorded
-from gym_runtime.errors import GymError
+from gym_runtime.errors import GymError, UsageError
 from gym_runtime.messages import RolloutSpec, encode_spec, read_record
 from gym_runtime.rpc import FIRST, Before, Heartbeat, announce
 from gym_runtime.workers import AgentWorker, ModelWorker, ResourceWorker
@@ -155,7 +155,11 @@ async def verify(
 
     Raises:
         GymError: the row is not one of the environment's, or its verifier failed.
+        UsageError: a role's answers are one text, and not a list.
     """
+    for role, answers in (roles or {}).items():
+        if isinstance(answers, str):
+            raise UsageError(f"roles: the answers of '{role}' are a list: [{answers!r}]")
     known = (
         environment
         if isinstance(environment, LoadedEnvironment)
@@ -202,6 +206,7 @@ class SmallSystem:
         self._tasks = tasks
         self._scopes: dict[str, anyio.CancelScope] = {}
         self._agents: dict[str, AgentWorker] = {}
+        self._served: dict[str, set[str]] = {"environment": set(), "agent": set()}
 
     async def add_agent(
         self,
@@ -220,6 +225,7 @@ class SmallSystem:
         def make(bus: Bus) -> AgentWorker:
             return AgentWorker(bus, worker=name, agents=known, slots=slots, before=before)
 
+        self._served["agent"].update(known)
         worker = self._agents[name] = await self._add(make, "agent", name, list(known))
         return worker
 
@@ -228,6 +234,7 @@ class SmallSystem:
     ) -> ResourceWorker:
         """Start a resource worker with these environments."""
         by_name = {environment.name: environment for environment in environments}
+        self._served["environment"].update(by_name)
 
         def make(bus: Bus) -> ResourceWorker:
             return ResourceWorker(bus, worker=name, environments=by_name, capacity=capacity)
@@ -314,7 +321,17 @@ class SmallSystem:
         return found
 
     async def make(self, *tasks: RolloutSpec) -> list[RolloutRecord]:
-        """Publish rollouts and wait for their records."""
+        """Publish rollouts and wait for their records.
+
+        Raises:
+            UsageError: none of the workers added so far serves a rollout's environment or agent; with the
+                nearest name. Before the first worker of a kind, rollouts wait for one.
+        """
+        for task in tasks:
+            for kind, name in (("environment", task.environment), ("agent", task.agent)):
+                if (served := self._served[kind]) and name not in served:
+                    there = catalogue.unknown(name, sorted(served))
+                    raise UsageError(f"no worker of this system serves the {kind} '{name}'{there}")
         await self.enqueue(*tasks)
         return await self.records(len(tasks), tasks[0].run)
 

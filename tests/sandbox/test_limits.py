@@ -70,6 +70,30 @@ except OSError as error:
     assert spun.exit_code in (128 + 9, 128 + 24)
 
 
+async def test_where_the_worker_may_use_less_that_is_the_limit() -> None:
+    """Of programs that are forked from a warm Python, and of others."""
+    code = """
+import anyio
+from gym_sandbox import Limits, Sandbox, process, python
+from gym_sandbox.readable_files import View
+asked = [*python.python_command(), "-c", "import resource; print(resource.getrlimit(resource.RLIMIT_NOFILE))"]
+async def main():
+    async with Sandbox() as box:
+        print((await box.run(asked, timeout_s=50)).stdout.decode(), flush=True)
+    shell = process.Program(["/bin/sh", "-c", "echo $(ulimit -n) $(ulimit -Hn)"], Limits(), View())
+    async with process.start(shell) as cold:
+        print((await cold.read()).decode())
+anyio.run(main)
+"""
+    program = ["/bin/sh", "-c", 'ulimit -n 100 && exec "$@"', "sh", sys.executable, "-c", code]
+    assert (await anyio.run_process(program, stderr=None)).stdout.split() == [
+        b"(100,",
+        b"100)",
+        b"100",
+        b"100",
+    ]
+
+
 async def test_output_is_cut_and_what_is_dropped_costs_no_memory() -> None:
     before = psutil.Process().memory_info().rss
     code = "import os\nfor _ in range(3000): os.write(1, b'x' * 65536); os.write(2, b'y' * 10)"

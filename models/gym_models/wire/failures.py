@@ -33,6 +33,8 @@ from gym_models.wire.http import Answer
 
 MAX_MESSAGE_CHARS = 300
 MAX_START_CHARS = 80
+MOST_WAIT_S = 7 * 86400.0
+"""A quota may return after a week. What asks for more is a mistake, such as a time since the epoch."""
 _LOOKED_AT_BYTES = 10_000
 _RETRYABLE = {408, 409, 425, 429, 498}  # 498: Groq's capacity
 _NO_WAITING_HELPS = ("insufficient_quota", "billing_hard_limit_reached", "billing_not_active")
@@ -145,14 +147,18 @@ def failed(answer: Answer, endpoint: Endpoint) -> ModelError:
 
 
 def retry_after_s(headers: Mapping[str, str]) -> float | None:
-    """How long the engine asks to wait, in seconds, or None if it names no time.
+    """How long the engine asks to wait, in seconds, or None if it names no time, or one beyond `MOST_WAIT_S`.
 
     >>> retry_after_s({"retry-after": "7"}), retry_after_s({"retry-after-ms": "250"})
     (7.0, 0.25)
     >>> retry_after_s({"x-ratelimit-remaining-tokens": "0", "x-ratelimit-reset-tokens": "6m0s"})
     360.0
     """
-    lower = {name.lower(): value for name, value in headers.items()}
+    asked_s = _asked_s({name.lower(): value for name, value in headers.items()})
+    return asked_s if asked_s is not None and asked_s <= MOST_WAIT_S else None
+
+
+def _asked_s(lower: Mapping[str, str]) -> float | None:
     milliseconds = _number(lower.get("retry-after-ms"))
     if milliseconds is not None:
         return milliseconds / 1000

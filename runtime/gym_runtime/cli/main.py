@@ -1,7 +1,7 @@
 """``gym-runtime``: the console script, and the one place where errors become lines and exit statuses.
 
-0 it worked; 1 it did not; 2 something was asked that cannot be (a flag, a name, a file, a broker that does
-not answer or refuses the password); 130 Ctrl-C.
+0 it worked; 1 it did not; 2 something was asked that cannot be (a flag, a name, a file, a row, a broker that
+does not answer or refuses the password); 130 Ctrl-C.
 An error that the runtime knows is one line on standard error. An error that it does not know keeps its
 traceback. Nothing heavy is imported here or in `app`: help is shown at once.
 """
@@ -35,6 +35,9 @@ def main() -> None:
     arguments = sys.argv[1:]
     runs = _runs(arguments)
     _open_streams()
+    # 0 stands for a width that is not known. In one of 1 or 2, rich writes help without end.
+    if os.environ.get("COLUMNS") in ("0", "1", "2"):
+        del os.environ["COLUMNS"]
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(errors="replace")  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType]
     try:
@@ -128,7 +131,7 @@ def _runs(arguments: list[str]) -> bool:
 
 def report(error: BaseException, *, resumable: bool = False) -> int:
     """Say what went wrong; the exit status that it means."""
-    from gym_runtime.errors import BrokerError, GymError, UsageError, leaf
+    from gym_runtime.errors import BrokerError, GymError, TaskError, UsageError, leaf
 
     cause = leaf(error)
     if isinstance(cause, SystemExit):
@@ -143,7 +146,7 @@ def report(error: BaseException, *, resumable: bool = False) -> int:
             _print_traceback(error)
         said = str(cause) if isinstance(cause, GymError) else f"{cause.filename}: {cause.strerror}"
         no_broker = isinstance(cause, BrokerError) and (cause.final or cause.silent)
-        return _complain(said, 2 if no_broker or isinstance(cause, UsageError) else 1)
+        return _complain(said, 2 if no_broker or isinstance(cause, UsageError | TaskError) else 1)
     if isinstance(cause, OSError) and cause.errno in (errno.ENOSPC, errno.EDQUOT, errno.EIO):
         _settle_output()
         return _complain(f"the output cannot be written: {cause.strerror}", 1)
@@ -165,7 +168,10 @@ def _complain(message: str, status: int) -> int:
     """Say it on standard error; who asked for JSON gets a document on standard output, too."""
     print(f"gym-runtime: {shown(message)}", file=sys.stderr, flush=True)
     if _as_json.get():
-        print(json.dumps({"error": {"message": message, "status": status}}, indent=2), flush=True)
+        try:
+            print(json.dumps({"error": {"message": message, "status": status}}, indent=2), flush=True)
+        except OSError:  # the error may be that nothing can be written there
+            _settle_output()
     return status
 
 

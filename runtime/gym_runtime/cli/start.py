@@ -193,7 +193,7 @@ def _parse_pool(text: str) -> PoolConfig:
         hint = f"did you mean '{near}'?" if near else "agent, resource or model, as in resource:mcqa"
         raise UsageError(f"there is no kind of pool '{kind}'; {hint}")
     if kind == "resource":
-        return PoolConfig(kind=kind, names=catalogue.several([names]))
+        return PoolConfig(kind=kind, names=catalogue.several([names] if names else []))
     return PoolConfig(kind=kind, names=tuple(name.strip() for name in names.split(",") if name.strip()))
 
 

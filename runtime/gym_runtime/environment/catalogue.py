@@ -159,6 +159,11 @@ def _load_known(kind: Kind, name: str) -> ModuleType:
     """The module that is installed under a name, or whose file the user has named before."""
     path, target = _files[kind].get(name), _modules(kind).get(name)
     if path is None and target is None:
+        scheme, separator, address = name.partition(":")
+        schemes = [one.replace("_", "-") for one in names("guests")] if separator else []
+        if kind == "environments" and (near := nearest(scheme, schemes)):
+            meant_by = f"{near}:{address or 'ADDRESS'}"
+            raise UsageError(f"there is no environment '{name}'; did you mean '{meant_by}'?")
         known = sorted({*names(kind), *_files[kind]})
         raise UsageError(f"there is no {kind[:-1]} '{name}'{suggest(name, known, kind)}")
     if path is None and len(modules := _offers(kind)[name]) > 1:
@@ -210,6 +215,9 @@ def several(texts: Iterable[str]) -> tuple[str, ...]:
 
     Each is an installed name, the path of a module, or a guest's ``SCHEME:ADDRESS``. A part that names
     nothing belongs to the address before it. A warning says where an installed name goes before a file.
+
+    Raises:
+        UsageError: a text is empty, as an unset variable of a shell is: without any, a command may mean all.
     """
     found: list[str] = []
     for text in texts:
@@ -220,6 +228,8 @@ def several(texts: Iterable[str]) -> tuple[str, ...]:
                 found[-1] = f"{found[-1]},{part}"
             elif part.strip():
                 found.append(part.strip())
+        if len(found) == first:
+            raise UsageError(f"'{text}' names no environment")
     for name in found:
         note_file("environments", name)
     return tuple(found)

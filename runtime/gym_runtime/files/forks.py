@@ -21,7 +21,7 @@ from gym_runtime.environment import catalogue
 from gym_runtime.environment.environment import LoadedEnvironment
 from gym_runtime.errors import UNREADABLE, TaskError, UsageError, require_at_least
 from gym_runtime.files.results import Manifest, OutputFiles, load_manifest
-from gym_runtime.files.rows import check_sampling, overridden
+from gym_runtime.files.rows import check_sampling, overridden, unrepeatable
 from gym_runtime.files.sample import CANCELLED, samples_of
 from gym_runtime.files.stored_images import with_images
 from gym_runtime.messages.call_tokens import Tokens, chained
@@ -232,17 +232,20 @@ def stored_rollout(named: str, environment: str | None = None) -> StoredRollout:
             known without that.
 
     Raises:
-        UsageError: as `stored_row`; or the environment is not known.
+        UsageError: as `stored_row`; or the environment is not known, or cannot be brought to this turn again.
     """
     given = None if environment is None else catalogue.environment(environment)
     line, turn = stored_row(named)
+    found = _environment(named, line, given)
+    if turn and not found.definition.replayable:
+        raise UsageError(unrepeatable(found.name))
     path = Path(named.rpartition(":")[0])
     beside = path.with_name(f"{path.stem.removesuffix('_failures')}.jsonl")
     return StoredRollout(
         path=path,
         line=line,
         turn=turn,
-        environment=_environment(named, line, given),
+        environment=found,
         run=load_manifest(OutputFiles.beside(beside).manifest),
     )
 

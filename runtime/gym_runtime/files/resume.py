@@ -71,6 +71,23 @@ class Progress:
                 spent = self._attempts.get(task.task_index, task.rollout_index)
                 yield msgspec.structs.replace(task, attempt_base=spent) if spent else task
 
+    def refuse_lone(self, tasks: Iterable[RolloutSpec]) -> None:
+        """Refuse a rollout that would find no other to be compared with: its group was compared before.
+
+        Raises:
+            UsageError: a row of a run that grows gets a single such rollout.
+        """
+        later = KeyCounts()
+        for task in self.remaining(tasks) if len(self._compared) else ():
+            if task.group is not None and (task.task_index, 0) in self._compared:
+                later.increase(task.task_index, 0)
+        for (task_index, _), count in later.items():
+            if count == 1:
+                raise UsageError(
+                    f"task {task_index} would get one new rollout, with nothing to compare it with: the "
+                    "others of its group have been compared; raise --repeats by two at least"
+                )
+
     def lines(self) -> Iterator[bytes]:
         """All rows that have been `read`, settled or not."""
         for path in self._paths:
@@ -198,6 +215,7 @@ def start_run(
     # Before the manifest is saved: rows that cannot be read must leave everything as it was.
     progress.read(files, metrics, retry_failed=retry_failed)
     if tasks is not None and previous.rollouts != manifest.rollouts:
+        progress.refuse_lone(tasks())
         # Of a run that has grown: further repeats go between the old lines.
         write_whole(files.materialized_inputs, (materialize(task) + b"\n" for task in tasks()))
     manifest.save(files.manifest)

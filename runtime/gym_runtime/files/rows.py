@@ -234,10 +234,7 @@ def _fork(row: Row, position: int, sampling: Mapping[str, Any]) -> Fork | None:
     except UNREADABLE as error:
         raise TaskError(f"row {position}: '{FIELD}' is no fork: {error}") from error
     if fork.turns and not row.environment.definition.replayable:
-        raise TaskError(
-            f"row {position}: environment '{name}' says replayable=False: its calls cannot be repeated, so "
-            "its rollouts can be forked at turn 0 only"
-        )
+        raise TaskError(f"row {position}: {unrepeatable(name)}")
     if told := _TOLD & sampling.keys():
         # The model would have seen other tokens.
         turns = [msgspec.structs.replace(turn, tokens=None) for turn in fork.turns]
@@ -261,6 +258,12 @@ def whole_groups(specs: list[RolloutSpec]) -> list[RolloutSpec]:
         msgspec.structs.replace(spec, group=GroupSpan(0, sizes[spec.task_index])) if spec.group else spec
         for spec in specs
     ]
+
+
+def unrepeatable(environment: str) -> str:
+    """What is wrong with a fork at a turn where a session cannot be rebuilt."""
+    said = f"environment '{environment}' says replayable=False: its calls cannot be repeated"
+    return f"{said}, so its rollouts can be forked at turn 0 only"
 
 
 def alone(environment: str) -> str:

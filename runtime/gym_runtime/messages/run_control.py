@@ -16,7 +16,7 @@ import msgspec
 from gym_runtime.errors import UsageError
 from gym_runtime.messages.names import Token, token
 from gym_runtime.messages.rollout_spec import RolloutSpec
-from gym_runtime.messages.stored_records import Stored
+from gym_runtime.messages.stored_records import MOST_BYTES, Stored
 
 OWN = "="
 """In the place of the agent in a task's subject: the queue of a run. No agent may have this name."""
@@ -73,7 +73,7 @@ SETTABLE = {
 
 encode_control = msgspec.json.Encoder().encode
 decode_control = msgspec.json.Decoder(RunControl).decode
-CONTROLS = Stored(decode_control, lambda control: f"{control.run}.control")
+CONTROLS = Stored(decode_control, lambda control: f"{control.run}.control", MOST_BYTES)
 """Reads what is stored under ``runs.<run>.control``."""
 
 

@@ -8,6 +8,7 @@ of, and counts only under the subject of that: ``runs.R`` is of run R, ``join.K.
 from __future__ import annotations
 
 import getpass
+import math
 import os
 import secrets
 import socket
@@ -26,6 +27,9 @@ from gym_runtime.messages.metric_names import Figures
 
 NAMED = 64
 """The most records that one process names in its log: bad records must not fill the disk with lines."""
+
+MOST_BYTES = 2 * 2**20
+"""The longest record of a run that is decoded: longer ones would block a loop. A run stores some KB."""
 
 _named: set[str] = set()
 
@@ -48,14 +52,23 @@ class Stored(Generic[T]):
         decode: reads the payload; may raise what `UNREADABLE` has.
         name_of: what follows the first token of the subject where such a record belongs; records without a
             name count wherever they are.
+        most_bytes: longer records are not decoded.
     """
 
-    def __init__(self, decode: Callable[[bytes], T], name_of: Callable[[T], str] | None = None) -> None:
+    def __init__(
+        self,
+        decode: Callable[[bytes], T],
+        name_of: Callable[[T], str] | None = None,
+        most_bytes: float = math.inf,
+    ) -> None:
         self._decode = decode
         self._name_of = name_of
+        self._most_bytes = most_bytes
 
     def problem(self, source: Source) -> T | str:
         """The record, or why it cannot be read."""
+        if (size := len(source.payload)) > self._most_bytes:
+            return f"it has {size:,} bytes, and {self._most_bytes:,} are the most that are read"
         try:
             found = self._decode(source.payload)
         except UNREADABLE as error:
@@ -176,7 +189,7 @@ encode_run = msgspec.json.Encoder().encode
 decode_run = msgspec.json.Decoder(RunInfo).decode
 
 
-RUNS = Stored(decode_run, attrgetter("run"))
+RUNS = Stored(decode_run, attrgetter("run"), MOST_BYTES)
 """Reads what is stored under ``runs.<run>``."""
 
 
@@ -199,5 +212,5 @@ class CurrentWeights(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
 
 encode_current_weights = msgspec.json.Encoder().encode
 decode_current_weights = msgspec.json.Decoder(CurrentWeights).decode
-WEIGHTS = Stored(decode_current_weights)
+WEIGHTS = Stored(decode_current_weights, most_bytes=MOST_BYTES)
 """Reads what is stored under ``runs.weights.<pool>``."""

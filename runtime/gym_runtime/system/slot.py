@@ -231,15 +231,13 @@ class Slot:
 def _work(system: SystemSpec, slot: Slot, lifeline: int, report: int) -> int:
     import anyio
 
-    from gym_runtime.cancellation import contain_interrupts, raised_at
+    from gym_runtime.cancellation import raised_at
     from gym_runtime.rpc.quarantine import Before
     from gym_runtime.system.worker_process import work
 
     # A model worker that names no engine may run it itself, and an engine must not wait for others.
     if slot.pool.model is None or slot.pool.model.urls:
         priority.take_turns()
-
-    contain_interrupts()
 
     def say(line: str) -> None:
         os.write(report, line.encode())

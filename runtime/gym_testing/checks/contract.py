@@ -40,7 +40,7 @@ from gym_runtime.errors import (
     leaf,
 )
 
-from gym_testing.checks.hints import exits_raise, hints, on_the_class, own_interrupt, unawaited
+from gym_testing.checks.hints import exits_raise, hints, on_the_class, unawaited
 from gym_testing.checks.subject import SILENCE, Subject
 from gym_testing.memory.memory_store import MemoryStore
 
@@ -153,13 +153,12 @@ def _blocking(places: Mapping[str, str]) -> Finding:
 async def _finding(rule: str, problems: Rule, subject: Subject) -> Finding:
     try:
         found = await problems(subject)
-    # An author's code raised where it must not: the finding.
+    # An author's code raised where it must not: the finding. Its task group may have made a group of it.
     except BaseException as raised:
         error = leaf(raised)
-        place = own_interrupt(error)
-        if not place and not isinstance(error, Exception):
+        if not isinstance(error, Exception):
             raise
-        found = [f"it raised KeyboardInterrupt, as Ctrl-C does ({place})" if place else described(error)]
+        found = [described(error)]
     return Finding(rule, not found, "; ".join(found))
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio.runners
 import difflib
 import gc
 import os
@@ -67,14 +66,6 @@ def exits_raise() -> Generator[None]:
         yield
     finally:
         os._exit = end
-
-
-def own_interrupt(error: BaseException) -> str:
-    """Where an author's code raised KeyboardInterrupt; empty for Ctrl-C, which asyncio raises, and others."""
-    last = traceback.extract_tb(error.__traceback__)[-1]
-    if not isinstance(error, KeyboardInterrupt) or last.filename == asyncio.runners.__file__:
-        return ""
-    return f"{last.filename}:{last.lineno}"
 
 
 @contextmanager

@@ -128,6 +128,22 @@ def test_a_fork_keeps_what_is_where_its_row_goes(stored: Path, tmp_path: Path) -
     assert len(rows(kept)) == 1
 
 
+def test_a_rollout_whose_calls_cannot_be_repeated_is_forked_at_turn_0_only(tmp_path: Path) -> None:
+    (tmp_path / "once.py").write_text(
+        "from gym_runtime import Environment, Reply, Task, Verdict\n"
+        "async def verify(task: Task, reply: Reply) -> Verdict:\n    return Verdict(1.0)\n"
+        "environment = Environment(resource=verify, replayable=False, description='Once.')\n"
+    )
+    (tmp_path / "once.jsonl").write_text('{"responses_create_params": {"input": "hi"}}\n')
+    assert gym(tmp_path, "run", "once.py", *MODEL, "-o", "a.jsonl")[0] == 0
+    before = contents(tmp_path)
+    fork = ("--environment", "once.py", *MODEL, "-o", "f.jsonl")
+    status, said = gym(tmp_path, "fork", "a.jsonl:0@1", *fork)
+    assert (status, "its rollouts can be forked at turn 0 only" in said) == (2, True)
+    assert contents(tmp_path) == before
+    assert gym(tmp_path, "fork", "a.jsonl:0@0", *fork)[0] == 0
+
+
 def test_times_says_how_many_forks_there_are(stored: Path) -> None:
     status, said = gym(stored, "fork", "calls.jsonl:0@1", *MODEL, "--repeats", "3", "--dry-run")
     assert (status, said) == (2, "gym-runtime: fork makes --times rollouts: leave --repeats out\n")

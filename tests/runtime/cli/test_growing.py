@@ -168,6 +168,9 @@ def test_a_run_of_groups_grows_by_groups_and_is_judged_again(tmp_path: Path) -> 
     assert alone.status == 2
     assert "repeats must be at least 2 (--repeats N)" in alone.err
     assert grown("--repeats", "2").status == 0
+    # A rollout that nothing could be compared with is not made.
+    lone = grown("--repeats", "3", "--resume", "--extend")
+    assert (lone.status, "task 0 would get one new rollout, with nothing to compare" in lone.err) == (2, True)
     assert grown("--repeats", "5", "--resume", "--extend").status == 0
     found = [json.loads(line) for line in (tmp_path / "out.jsonl").read_bytes().splitlines()]
     assert [(row["_ng_task_index"], row["reward"]) for row in found[:4]].count((0, 2.0)) == 2

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import doctest
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -13,7 +14,7 @@ from gym_runtime import __version__, plurals
 from gym_runtime.cli import formatting, main, options, start, whole_run
 from gym_runtime.cli.app import COMMANDS as ENGINE_COMMANDS
 from gym_runtime.cli.app import application
-from gym_runtime.errors import BrokerError, UsageError
+from gym_runtime.errors import BrokerError, TaskError, UsageError
 from gym_runtime.plugins import plugins
 
 SCRIPT = str(Path(sys.executable).with_name("gym-runtime"))
@@ -212,6 +213,11 @@ def test_an_error_in_a_task_group_is_one_line(capsys: pytest.CaptureFixture[str]
     assert capsys.readouterr().err == "gym-runtime: no such file\n"
 
 
+def test_a_wrong_row_is_status_2(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main.report(TaskError("row 1: '_gym_fork' is no fork")) == 2
+    assert capsys.readouterr().err == "gym-runtime: row 1: '_gym_fork' is no fork\n"
+
+
 def test_an_error_that_is_nobody_s_mistake_is_status_1(capsys: pytest.CaptureFixture[str]) -> None:
     assert main.report(BrokerError("the broker has no JetStream")) == 1
     assert capsys.readouterr().err == "gym-runtime: the broker has no JetStream\n"
@@ -256,6 +262,15 @@ def test_ctrl_c_is_130_and_says_nothing(capsys: pytest.CaptureFixture[str]) -> N
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("arguments", [["ls"], ["run", "--help"]])
+def test_a_width_that_holds_nothing_is_no_width(arguments: list[str]) -> None:
+    narrow = {**os.environ, "COLUMNS": "0"}
+    ended = subprocess.run([SCRIPT, *arguments], capture_output=True, text=True, timeout=60, env=narrow)
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert max(map(len, ended.stdout.splitlines())) > 20
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("arguments", [["--version"], ["ls", "--json"], ["ls"]])
 def test_a_reader_that_has_gone_is_no_error(arguments: list[str]) -> None:
     process = subprocess.Popen([SCRIPT, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
@@ -268,9 +283,11 @@ def test_a_reader_that_has_gone_is_no_error(arguments: list[str]) -> None:
 
 
 @pytest.mark.slow
-def test_output_that_cannot_be_written_is_one_line() -> None:
+@pytest.mark.parametrize("more", [[], ["--json"]])
+def test_output_that_cannot_be_written_is_one_line(more: list[str]) -> None:
+    command = [SCRIPT, "ls", *more]
     with Path("/dev/full").open("w") as full:
-        done = subprocess.run([SCRIPT, "ls"], stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
     assert (done.returncode, done.stderr.count("\n")) == (1, 1)
     assert "the output cannot be written: No space left on device" in done.stderr
 

@@ -12,6 +12,7 @@ from gym_runtime.errors import UsageError
 from gym_runtime.messages import outcomes
 from gym_runtime.messages.outcomes import Completed, Failed, RolloutRecord, encode_record
 from gym_runtime.messages.rollout_spec import GroupSpan
+from gym_runtime.messages.stored_records import MOST_BYTES
 from gym_runtime.rollout.comparisons import Comparisons
 from gym_runtime.rollout.journal import journal_subject
 from gym_testing.small_system import rollout_spec, small_system
@@ -30,6 +31,7 @@ JUNK = [
     b'{"run":"another","total":1}',
     b'{"run":"junk","total":1,"environments":"mcqa"}',
     b"\x00gym-blob\x00junk",
+    b'{"run":"junk","total":1,"more":[%b1]}' % (b"1," * MOST_BYTES),
 ]
 
 

@@ -56,6 +56,9 @@ def test_environments_are_named_one_by_one_or_in_a_list(workdir: Path) -> None:
     Path("a,b.py").write_text(OWN)
     several = catalogue.several
     assert several(["mcqa", "bfcl,./own.py", "gpqa, mcqa"]) == ("mcqa", "bfcl", "./own.py", "gpqa", "mcqa")
+    for nothing in ("", " ", ","):
+        with pytest.raises(UsageError, match=f"'{nothing}' names no environment"):
+            several(["mcqa", nothing])
     assert several(["a,b.py"]) == ("a,b.py",), "a file's name may have a comma"
     url = "openenv:http://h:1/x?a=1,2"
     setting = 'reasoning-gym:x?a=["b", "c"],,'
@@ -195,6 +198,9 @@ def test_a_module_in_the_working_directory_is_found(workdir: Path, name: str) ->
 def test_an_unknown_name_gets_the_nearest_one() -> None:
     with pytest.raises(UsageError, match="there is no environment 'mqca'; did you mean 'mcqa'"):
         catalogue.environment("mqca")
+    for name, near in (("harbr:tasks/one", "harbor:tasks/one"), ("harbor:", "harbor:ADDRESS")):
+        with pytest.raises(UsageError, match=f"there is no environment '{name}'; did you mean '{near}'"):
+            catalogue.environment(name)
     with pytest.raises(
         UsageError, match="there is no model 'xyzzy'; 'gym-runtime ls models' lists what there is"
     ):

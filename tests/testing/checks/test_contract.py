@@ -351,15 +351,6 @@ async def test_a_verifier_that_ends_its_process_is_found_with_its_place(tmp_path
     assert f"os._exit(3) at {place} would end a worker" in found["silence scores nothing"]
 
 
-async def test_a_tool_that_raises_keyboard_interrupt_is_a_finding_with_its_place(tmp_path: Path) -> None:
-    body = BOOMING.replace('ValueError("boom")', "KeyboardInterrupt")
-    found = await broken(tmp_path, body, with_tool())
-    line = (HEAD + body).splitlines().index("        raise KeyboardInterrupt") + 1
-    place = f"{tmp_path / 'own.py'}:{line}"
-    assert found["tools do not raise"] == f"it raised KeyboardInterrupt, as Ctrl-C does ({place})"
-    assert "bad rows are refused" not in found
-
-
 @pytest.mark.slow
 async def test_an_isolated_verifier_that_ends_its_process_is_not_only_said_to_fail_its_imports(
     tmp_path: Path,
