@@ -343,6 +343,7 @@ class Link:
         self._requests.fail(why)
         self.sending.detach()
         if was_up:
+            self.connected_s = math.inf
             for changed in list(self._watchers):
                 changed(False)
         return client
