@@ -144,9 +144,15 @@ assert HASTY_KILL_S > ORPHAN_DRAIN_S, "workers would be killed before they have 
 # -- the connection to the broker (`gym_runtime.bus.link`) ----------------------------------------
 
 CONNECT_TIMEOUT_S = 2
-"""How long one address may take to connect and greet, before the next address is tried."""
+"""How long one address may take to connect and say what it is, before the next address is tried."""
 
-assert OUTAGE_S > CONNECT_TIMEOUT_S + RECONNECTED_S + MEMBER_GONE_S, "calls are suspected for an outage"
+GREETING_S = 5
+"""How long the rest of a greeting may take. With TLS it is six round trips, which is too much for
+`CONNECT_TIMEOUT_S` between continents, or where packets are lost."""
+
+assert OUTAGE_S > CONNECT_TIMEOUT_S + GREETING_S + RECONNECTED_S + MEMBER_GONE_S, (
+    "calls are suspected for an outage"
+)
 
 PING_INTERVAL_S = 5
 """The interval of pings. A dead peer is noticed after two unanswered ones."""

@@ -30,7 +30,7 @@ from nats.errors import Error as NatsError
 
 from gym_runtime.bus.identity import CA, CERTIFICATE, CREDENTIALS, KEY, Addresses, proof
 from gym_runtime.errors import UNREADABLE, BrokerError
-from gym_runtime.timing import CONNECT_TIMEOUT_S
+from gym_runtime.timing import GREETING_S
 
 MIN_MAX_PAYLOAD = 512 * 1024
 """NATS's default is 1 MB; some brokers of others take half of it."""
@@ -47,6 +47,10 @@ _NOISE = re.compile(r"eof_received\(\) has no effect|the handler is closed|never
 
 class Refused(Exception):
     """The broker refuses this connection, in its own words; or we refuse it, or it is not a broker."""
+
+
+class Slow(TimeoutError):
+    """A broker said what it is, and the rest of the greeting took longer than `GREETING_S`."""
 
 
 class Distrusted(ConnectionResetError):
@@ -171,8 +175,11 @@ class Dialler(msgspec.Struct, frozen=True, kw_only=True):
     role: str
     tls: ssl.SSLContext | None
 
-    async def connect(self, server: Server, callbacks: Callbacks) -> tuple[Client, Info]:
+    async def connect(self, server: Server, info: Info, callbacks: Callbacks) -> Client:
         """Introduce the two sides; afterwards subscriptions and messages may be sent.
+
+        Args:
+            info: what the server says of itself, as `look_at` has read it.
 
         Raises:
             Refused: The broker refuses the connection, demands no TLS where the URL says so, or is no broker.
@@ -181,7 +188,6 @@ class Dialler(msgspec.Struct, frozen=True, kw_only=True):
         """
         for name in ("asyncio", "nats.aio.client"):
             logging.getLogger(name).addFilter(_is_no_noise)
-        info = await look_at(server)
         if server.tls and not info.tls_required:
             raise Refused(NO_TLS)
         context = (self.tls or ssl.create_default_context()) if info.tls_required else None
@@ -205,7 +211,7 @@ class Dialler(msgspec.Struct, frozen=True, kw_only=True):
                 allow_reconnect=False,
                 reconnect_time_wait=0,
                 max_reconnect_attempts=1,
-                connect_timeout=CONNECT_TIMEOUT_S,
+                connect_timeout=GREETING_S,
                 ping_interval=NEVER_S,
                 pending_size=0,  # without a limit, so that `publish` waits for nothing
                 flusher_queue_size=1,  # so that a drain waits for its UNSUB (`Link`)
@@ -225,7 +231,7 @@ class Dialler(msgspec.Struct, frozen=True, kw_only=True):
             if isinstance(error, LOST_ERRORS) and not isinstance(error, OSError):
                 raise ConnectionResetError(str(client.last_error or error)) from error
             raise
-        return client, info
+        return client
 
 
 def _handshakes(context: ssl.SSLContext | None) -> int:
@@ -307,6 +313,12 @@ def unreachable(where: str, error: Exception | None, credentials: Path | None = 
         return BrokerError(f"cannot connect to the broker at {where}: {text}", silent=True)
     if error is not None and is_final(error):
         return BrokerError(f"cannot connect to the broker at {where}: {text}", final=True)
+    if isinstance(error, Slow):
+        return BrokerError(
+            f"the broker at {where} answers too slowly (connecting took over {GREETING_S} s): look at the "
+            "network between, then repeat the command",
+            silent=True,
+        )
     return BrokerError(
         f"no broker at {where} ({text or 'no answer'}): start a system with 'gym-runtime start', or a broker "
         "alone with 'nats-server -js', or correct the URL (--nats, GYM_NATS_URL)",

@@ -158,7 +158,8 @@ class Bus(Protocol):
 
     @property
     def connected_s(self) -> float:
-        """When it connected again after a break, a time of `gym_runtime.clock.monotonic`; else -inf."""
+        """When it connected again after a break, a time of `gym_runtime.clock.monotonic`; inf during a break,
+        -inf before the first one."""
         ...
 
     @property

@@ -6,8 +6,9 @@ Subjects are those on the wire, with the prefix.
 
 Laws:
 
-1. There is one client at a time. When it is lost, or `PINGS_OUTSTANDING` echoes are not answered, requests in
-   flight fail at once and `run` connects again, to any server of the cluster, for as long as it takes.
+1. There is one client at a time. When it is lost, or nothing came while `PINGS_OUTSTANDING` echoes were
+   awaited, requests in flight fail at once and `run` connects again, to any server of the cluster, for as
+   long as it takes.
 2. What is sent without a client is kept, up to `sending.PENDING_BYTES`, and sent after the subscriptions.
 3. An error of the broker costs one client at most, never the link.
 
@@ -48,6 +49,7 @@ from gym_runtime.bus.handshake import (
     Info,
     Refused,
     Servers,
+    Slow,
     discard,
 )
 from gym_runtime.bus.identity import Addresses
@@ -58,12 +60,13 @@ from gym_runtime.bus.wire import NO_HEADERS, size_bytes, status
 from gym_runtime.errors import ConnectionLost, DeadlineExceeded, NoWorker, PayloadTooLarge, UsageError
 from gym_runtime.logs import logger
 from gym_runtime.retrying import Backoff, Pauses
-from gym_runtime.timing import API_ANSWER_S, CONNECT_TIMEOUT_S, PING_INTERVAL_S, RECONNECT_S
+from gym_runtime.timing import API_ANSWER_S, CONNECT_TIMEOUT_S, GREETING_S, PING_INTERVAL_S, RECONNECT_S
 
 log = logger()
 
 DIAL_S = 4.0
-"""How long the first connection may take, over all addresses."""
+"""How long the first connection is tried, over all addresses. Where a broker is there, the last try may then
+take `GREETING_S`."""
 REFUSED_S = 2.0
 """The same for a client that every address refuses, or whose name has no address: a broker that is started
 again listens sooner."""
@@ -151,25 +154,24 @@ class Link:
         inbox = f"{self._answers}.*"
         sid = self.listen(inbox, self._requests.answer)  # subscribed by each connection
         try:
-            with anyio.move_on_after(DIAL_S):
-                while not self._is_up.is_set():
-                    try:
-                        await self._connect()
-                        await self._first_answer()
-                        # Only now: requests that were sent before could not be answered.
-                        self._is_up.set()
-                    # A time-out of `anyio.fail_after` is an OSError, too.
-                    except (Refused, OSError) as error:
-                        failure = error
-                        await discard(self._set_down(BROKE))
-                        # A wrong password or certificate stays wrong; a refused connection may be a broker
-                        # that still starts.
-                        if handshake.is_final(error) or self.denied(self._echo_sid):
-                            break
-                        refused = refused and isinstance(error, ConnectionRefusedError | socket.gaierror)
-                        if refused and self._loop.time() >= began_s + REFUSED_S:
-                            break
-                        await anyio.sleep(RECONNECT_S[0])
+            while not self._is_up.is_set() and (left_s := began_s + DIAL_S - self._loop.time()) > 0:
+                try:
+                    await self._connect(left_s)
+                    await self._first_answer()
+                    # Only now: requests that were sent before could not be answered.
+                    self._is_up.set()
+                # A time-out of `anyio.fail_after` is an OSError, too.
+                except (Refused, OSError) as error:
+                    failure = error
+                    await discard(self._set_down(BROKE))
+                    # A wrong password or certificate stays wrong; a refused connection may be a broker
+                    # that still starts.
+                    if handshake.is_final(error) or self.denied(self._echo_sid):
+                        break
+                    refused = refused and isinstance(error, ConnectionRefusedError | socket.gaierror)
+                    if refused and self._loop.time() >= began_s + REFUSED_S:
+                        break
+                    await anyio.sleep(RECONNECT_S[0])
             if self.denied(sid) or self.denied(self._echo_sid):
                 raise handshake.unheard(self._where.shown, inbox, self._dialler.role)
             if not self._is_up.is_set():
@@ -184,7 +186,7 @@ class Link:
     async def _first_answer(self) -> None:
         """Wait until the broker has answered: a refused subscription is known by then."""
         lost = self._lost
-        with anyio.fail_after(CONNECT_TIMEOUT_S):
+        with anyio.fail_after(GREETING_S):
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(self._cancel_when, lost, tasks.cancel_scope)
                 await self.settle()
@@ -197,8 +199,8 @@ class Link:
         await event.wait()
         scope.cancel()
 
-    async def _connect(self) -> None:
-        """Connect to the next server, and subscribe there.
+    async def _connect(self, within_s: float = CONNECT_TIMEOUT_S) -> None:
+        """Connect to the next server, which must say what it is in this time, and subscribe there.
 
         Raises:
             Refused, OSError, UsageError: It failed, as `Dialler.connect` says, or took too long.
@@ -207,15 +209,21 @@ class Link:
         # Before the attempt, so that any end of it counts; `connected` sets it back to 0.
         server.failures += 1
         lost = asyncio.Event()
-        with anyio.fail_after(CONNECT_TIMEOUT_S):
-            client, info = await self._dialler.connect(server, self._callbacks(lost))
-            try:
-                await self._subscriptions.attach(client)
-            except BaseException as error:
-                await discard(client)
-                if isinstance(error, LOST_ERRORS):
-                    raise ConnectionResetError(str(error)) from error
-                raise
+        with anyio.fail_after(min(within_s, CONNECT_TIMEOUT_S)):
+            info = await handshake.look_at(server)
+        # A broker is there: the rest may take as long as a slow link needs.
+        try:
+            with anyio.fail_after(GREETING_S):
+                client = await self._dialler.connect(server, info, self._callbacks(lost))
+                try:
+                    await self._subscriptions.attach(client)
+                except BaseException as error:
+                    await discard(client)
+                    if isinstance(error, LOST_ERRORS):
+                        raise ConnectionResetError(str(error)) from error
+                    raise
+        except TimeoutError as error:
+            raise Slow from error
         self._servers.connected(server)
         self._info, self._lost, self._client = info, lost, client
         self.max_payload = client.max_payload
@@ -277,6 +285,8 @@ class Link:
             else:
                 lost.set()
 
+        heard_bytes = self.traffic.received_bytes
+
         # A callback, because ten cancel scopes a second would be 3 to 6 % of a worker's CPU.
         timer = self._loop.call_later(0, look)
         try:
@@ -284,6 +294,9 @@ class Link:
                 with anyio.move_on_after(PING_INTERVAL_S):
                     await lost.wait()
                     break
+                # An echo may be behind megabytes that a slow link takes long to bring.
+                if self.traffic.received_bytes != heard_bytes:
+                    heard_bytes, sending.unanswered = self.traffic.received_bytes, 0
                 if sending.unanswered >= PINGS_OUTSTANDING:
                     log.warning("the broker does not answer", url=self.url, pings=sending.unanswered)
                     return
@@ -330,6 +343,7 @@ class Link:
         self._requests.fail(why)
         self.sending.detach()
         if was_up:
+            self.connected_s = math.inf
             for changed in list(self._watchers):
                 changed(False)
         return client
@@ -457,8 +471,13 @@ class Link:
         within_s: float,
         headers: Headers = NO_HEADERS,
         stop: Stop | None = None,
+        from_arrival: bool = False,
     ) -> RawAnswer:
         """Send and wait for one answer. While disconnected it waits for the connection first.
+
+        Args:
+            from_arrival: the time begins when the request has arrived, so that it is not sent again while a
+                slow link still carries it. Until then the connection is known to live (`_until_lost`).
 
         Raises:
             NoWorker: no process listens on the subject.
@@ -484,7 +503,15 @@ class Link:
             self.post(subject, payload, reply=reply, headers=headers)
             # It may be large, and the answer may take minutes.
             del payload
+            end_bytes = self.sending.end_bytes
             answer = await future
+            while (
+                from_arrival
+                and isinstance(answer, DeadlineExceeded)
+                and self.sending.arrived_bytes < end_bytes
+            ):
+                _, future = self._requests.begin(subject, within_s, reply)
+                answer = await future
         finally:
             self._requests.end(reply)
         # Failures come as results (`Requests`), and are raised in the caller's task only.

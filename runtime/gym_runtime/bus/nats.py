@@ -322,7 +322,7 @@ async def connect(
 
     Raises:
         BrokerError: Within five seconds: unreachable, bad credentials, no JetStream, or it takes messages
-            that are too small. The message says what to do.
+            that are too small; over a slow link later. The message says what to do.
         UsageError: a URL or the prefix is not valid, or a file cannot be used.
     """
     names = Names(prefix)

@@ -244,9 +244,10 @@ class Requests:
     def __len__(self) -> int:
         return len(self._waiting)
 
-    def begin(self, subject: str, within_s: float) -> tuple[str, asyncio.Future[Result]]:
-        """A new request, whose wait ends after ``within_s``: the subject for its answer, and that."""
-        reply = f"{self._root}{int.from_bytes(urandom(8))}"
+    def begin(self, subject: str, within_s: float, reply: str = "") -> tuple[str, asyncio.Future[Result]]:
+        """A new request, whose wait ends after ``within_s``: the subject for its answer, and that. With
+        ``reply`` the wait for the answer to an earlier one begins anew."""
+        reply = reply or f"{self._root}{int.from_bytes(urandom(8))}"
         future: asyncio.Future[Result] = self._loop.create_future()
         timer = None
         if within_s <= EXACT_S:

@@ -35,8 +35,8 @@ PENDING_BYTES = 32 * 1024 * 1024
 """How many bytes may wait in the list before senders wait."""
 WINDOW_BYTES = 4 * 1024 * 1024
 """How many bytes, plus one message, may be under way: a frozen broker gets all of them when it thaws."""
-ECHO_BYTES = 1024 * 1024
-"""How often an echo is asked for."""
+ECHO_BYTES = 256 * 1024
+"""How often an echo is asked for. A slow link must carry so much before it counts as dead."""
 LOOP_CHECKED_S = 0.05
 """How often it is seen how late the event loop is, while an echo is under way."""
 KEPT = 3
@@ -61,11 +61,12 @@ class Sending:
 
     Attributes:
         waiting_bytes: the size of the waiting entries.
+        arrived_bytes: how much the broker has acted on, over all connections.
         unanswered: how often the link has looked since the last echo arrived.
     """
 
     def __init__(self, echo: str, lost: Callable[[], None]) -> None:
-        self.waiting_bytes = self.unanswered = 0
+        self.waiting_bytes = self.arrived_bytes = self.unanswered = 0
         self._echo = Message(echo, b"")
         self._lost = lost
         self._loop = asyncio.get_running_loop()
@@ -85,6 +86,11 @@ class Sending:
     def crowded(self) -> bool:
         """Whether what is sent now has to wait."""
         return self._client is not None and (bool(self._waiting) or self._under_way >= WINDOW_BYTES)
+
+    @property
+    def end_bytes(self) -> int:
+        """What `arrived_bytes` is when all that was added until now has arrived."""
+        return self.arrived_bytes + self._under_way + self.waiting_bytes
 
     def attach(self, client: Client) -> None:
         """There is a client, which has all subscriptions; `run` sends what waits."""
@@ -162,6 +168,7 @@ class Sending:
         if self._echoes:
             size, echo = self._echoes.popleft()
             self._under_way -= size
+            self.arrived_bytes += size
             self.unanswered = 0
             _settle(echo)
             self._go_on.set()

@@ -15,6 +15,8 @@ import base64
 import math
 import secrets
 import time
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import anyio
@@ -264,26 +266,46 @@ class Streams:
             await self._accepted.wait()
 
     async def ask(
-        self, subject: str, payload: bytes, *, headers: Headers = NO_HEADERS, patience_s: float | None = None
+        self,
+        subject: str,
+        payload: bytes,
+        *,
+        headers: Headers = NO_HEADERS,
+        patience_s: float | None = None,
+        silent: Callable[[], None] | None = None,
     ) -> tuple[RawAnswer, int]:
         """Ask something that is safe to repeat, until it is answered; also returns how often it was sent.
+
+        What a slow link takes to send it is not the broker's silence, and does not count.
+
+        Args:
+            silent: called after each try once there was no answer for `STORE_ANSWER_S`.
 
         Raises:
             BrokerError: There was no answer within ``patience_s``, by default `PATIENCE_S`; it is ``silent``.
         """
         patience_s = PATIENCE_S if patience_s is None else patience_s
-        give_up_s, backoff, attempts = time.monotonic() + patience_s, Backoff(PAUSES), 0
+        asked_s, backoff, attempts = time.monotonic(), Backoff(PAUSES), 0
         while True:
+            began_s = time.monotonic()
+            # At least one try, also when the pause before has used up the rest.
+            within_s = min(STORE_ANSWER_S, max(0.1, asked_s + patience_s - began_s))
             try:
                 attempts += 1
-                # At least one try, also when the pause before has used up the rest.
-                within_s = min(STORE_ANSWER_S, max(0.1, give_up_s - time.monotonic()))
-                return await self._link.ask(subject, payload, headers=headers, within_s=within_s), attempts
+                if self._link.sending.crowded:
+                    await self._link.sending.ease()
+                asking = self._link.ask(
+                    subject, payload, headers=headers, within_s=within_s, from_arrival=True
+                )
+                return await asking, attempts
             except (NoWorker, ConnectionLost, DeadlineExceeded) as error:
                 if self._link.closed:
                     raise
-                if time.monotonic() > give_up_s:
+                asked_s += max(0.0, time.monotonic() - began_s - within_s)
+                if time.monotonic() > asked_s + patience_s:
                     raise _silent(patience_s, error) from error
+                if silent is not None and time.monotonic() > asked_s + STORE_ANSWER_S:
+                    silent()
                 # The broker answers "no responders" for a stream that is missing; for consumers JetStream
                 # itself answers (`api`).
                 missing = isinstance(error, NoWorker) and not subject.startswith("$JS.API.CONSUMER")
@@ -375,23 +397,15 @@ class Streams:
             ours = {OURS: nonce, "Nats-Expected-Last-Subject-Sequence": str(expect)}
         headers = ours | checked(headers)
         patience_s = math.inf if self._patient else PATIENCE_S
-        give_up_s, backoff, attempts = time.monotonic() + patience_s, Backoff(STORE_PAUSES), 0
+        # A stream that failed to write refuses all that follows without an answer.
+        silent = partial(self._note_refusal, nonce, "it does not answer")
         await self._in_flight.acquire()
+        give_up_s, backoff, attempts = time.monotonic() + patience_s, Backoff(STORE_PAUSES), 0
         try:
             while True:
-                try:
-                    answer, sent = await self.ask(
-                        on_wire, payload, headers=headers, patience_s=min(STORE_ANSWER_S, patience_s)
-                    )
-                except BrokerError as error:
-                    if not error.silent:
-                        raise
-                    if time.monotonic() > give_up_s:
-                        raise _silent(patience_s, error.__cause__ or error) from error
-                    # A stream that failed to write refuses all that follows without an answer.
-                    self._note_refusal(nonce, "it does not answer")
-                    attempts += 1
-                    continue
+                answer, sent = await self.ask(
+                    on_wire, payload, headers=headers, patience_s=patience_s, silent=silent
+                )
                 attempts += sent
                 stored = decode_answer(answer.payload)
                 if stored.error is None:

@@ -30,6 +30,7 @@ from gym_runtime.messages.stored_records import RunInfo, leave_out
 from gym_runtime.rpc.members import all_workers, fresh
 from gym_runtime.rpc.meter import Meter
 from gym_runtime.rpc.registry import Heartbeat
+from gym_runtime.timing import API_ANSWER_S
 
 QUEUES = 256
 """The most queues that are counted: each costs a request, and any name may be announced as an agent."""
@@ -315,6 +316,14 @@ async def in_progress(bus: Bus, workers: Workers, model: str) -> InProgress:
     return InProgress(rollouts, answers.count, int(written.total), held[0] if all(held) and held else "")
 
 
+async def _reads(bus: Bus) -> bool:
+    """Whether the broker reads what it has stored, which a full disk does not prevent."""
+    with anyio.move_on_after(API_ANSWER_S):
+        await bus.latest("rollout.none")  # of a cluster only the leader answers it
+        return True
+    return False
+
+
 async def watch_refusals(bus: Bus, waiting: Callable[[], bool]) -> None:
     """Check, until cancelled, whether the broker refuses to store the workers' records.
 
@@ -333,6 +342,9 @@ async def watch_refusals(bus: Bus, waiting: Callable[[], bool]) -> None:
             with suppress(GymError):
                 workers = await fresh(bus, await all_workers(bus))
                 refused = next((one.refused for one in workers if one.refused), "")
+                # Nor is it a cluster without a leader, whose JetStream comes back with another broker.
+                if refused and not await _reads(bus):
+                    refused = ""
         now_s = anyio.current_time()
         # Seen at each look: right after an outage a worker has not stored again yet.
         since_s = min(since_s, now_s) if refused else math.inf

@@ -154,7 +154,8 @@ class Router:
                     request = _repeated(request)
                     continue
                 lonely_since = lonely_since or clock.monotonic()
-                if clock.monotonic() - lonely_since > NO_WORKER_GRACE_S:
+                # Workers can be missed only while there is a broker.
+                if clock.monotonic() - max(lonely_since, self._bus.connected_s) > NO_WORKER_GRACE_S:
                     blocked = view.last_blocked(pool)
                     start = f"start one with: gym-runtime start {kind}:{pool}"
                     why = f"the last was {blocked}" if blocked else start

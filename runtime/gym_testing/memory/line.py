@@ -152,6 +152,7 @@ class Line:
         """Break the connection, until `mend`."""
         if self.up:
             self.up = False
+            self.mended_s = math.inf
             self.cuts += 1
             self._arrived.clear()
             self._tell(up=False)

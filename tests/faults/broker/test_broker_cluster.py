@@ -11,12 +11,17 @@ from pathlib import Path
 from typing import Any
 
 import anyio
-import anyio.to_thread
 import pytest
-from faults.broker.broker_runs import Command, server
-from gym_runtime.bus import nats
+from faults.broker.broker_runs import ENVIRONMENT, ROLLOUTS, Command, row, server
+from gym_runtime import connect
+from gym_runtime.bus import nats, stream_reader, streams
 from gym_runtime.bus.streams import ESSENTIALS
+from gym_runtime.client import make_pools, status
 from gym_runtime.errors import BrokerError
+from gym_runtime.rpc.members import fresh
+from gym_runtime.system.spec import SystemSpec
+from gym_runtime.system.system import running
+from gym_runtime.workers.adapter import ModelSettings
 from ports import free_port
 from time_limits import busy
 
@@ -104,3 +109,46 @@ async def test_everything_is_stored_three_times_in_a_cluster(tmp_path: Path) -> 
             stream = {"task": "TASKS", "rollout": "ROLLOUTS", "blob": "BLOBS"}.get(kind, kind)
             info = await stream_info(url, f"gym_{stream.upper()}")
             assert info["config"]["num_replicas"] == 3
+
+
+@pytest.mark.soak
+async def test_a_client_waits_while_two_of_three_brokers_are_away(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Workers cannot store meanwhile, as at a broker whose disk is full.
+
+    The third one may still believe for 20 s that it leads, so no delay is shortened here.
+    """
+    # On a busy machine brokers that were frozen agree on leaders late.
+    monkeypatch.setattr(streams, "PATIENCE_S", 600.0)
+    monkeypatch.setattr(stream_reader, "PATIENCE_S", 600.0)
+    # Slow, so that rollouts are in progress when the client has read the first results.
+    model = ModelSettings(provider="scripted", name="message", options={"latency_s": 1.0})
+    seen: list[int] = []
+    some = anyio.Event()
+    async with cluster(tmp_path) as nodes:
+        stays, *others = nodes.values()
+        pools = make_pools([ENVIRONMENT], model, concurrency=8)
+        spec = SystemSpec(pools=pools, nats=(stays[0],), drain_s=0.1)
+        async with running(spec), connect(stays[0]) as gym, anyio.create_task_group() as tasks:
+
+            async def collect() -> None:
+                async for record in gym.rollouts(map(row, range(ROLLOUTS // 4)), environment=ENVIRONMENT):
+                    seen.append(record.task_index)
+                    if len(seen) == 20:
+                        some.set()
+
+            tasks.start_soon(collect)
+            await some.wait()
+            for _, pid in others:
+                os.kill(pid, signal.SIGSTOP)
+            try:
+                bus, workers = gym.driver.bus, await gym.workers()
+                with anyio.fail_after(30 * busy()):
+                    while not any(one.refused for one in await fresh(bus, workers)):
+                        await anyio.sleep(0.1)
+                await anyio.sleep(status.REFUSED_S + 8)
+            finally:
+                for _, pid in others:
+                    os.kill(pid, signal.SIGCONT)
+    assert sorted(seen) == list(range(ROLLOUTS // 4))

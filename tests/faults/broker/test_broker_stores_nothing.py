@@ -91,7 +91,7 @@ async def test_a_client_that_publishes_collects_or_asks_for_rollouts_gets_the_er
 
     async def command(*arguments: str) -> None:
         done = await anyio.run_process([SCRIPT, *arguments, "--nats", url], check=False)
-        assert done.returncode == 1
+        assert done.returncode in (1, 2)
         said.append(done.stderr.decode().splitlines()[-1])
 
     with server(tmp_path / "server", 'listen: "127.0.0.1:-1"') as (url, _, pid):

@@ -78,6 +78,18 @@ async def test_what_is_no_broker_or_does_not_want_us_is_said(
                 pass
 
 
+async def test_a_broker_that_is_there_and_answers_too_slowly_is_not_said_to_be_missing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(links, "GREETING_S", 0.3)
+    monkeypatch.setattr(links, "DIAL_S", 0.5)
+    async with saying(INFO) as (host, _):
+        with pytest.raises(BrokerError, match=r"answers too slowly .* look at the network between") as caught:
+            async with connect(f"nats://{host}"):
+                pass
+    assert (caught.value.final, caught.value.silent) == (False, True)
+
+
 async def test_of_several_brokers_one_that_is_there_will_do(broker_url: str) -> None:
     async with connect(["nats://127.0.0.1:9", broker_url, "nats://127.0.0.1:10"], prefix="several") as bus:
         assert bus.url.rpartition(":")[2] == broker_url.rpartition(":")[2]
@@ -104,8 +116,8 @@ async def test_nor_to_one_that_first_says_that_it_has_tls(who: str) -> None:
 async def test_a_connection_that_breaks_right_after_the_greeting_is_made_again(
     then: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(links, "CONNECT_TIMEOUT_S", 0.3)
-    monkeypatch.setattr(handshake, "CONNECT_TIMEOUT_S", 0.3)
+    monkeypatch.setattr(links, "GREETING_S", 0.3)
+    monkeypatch.setattr(handshake, "GREETING_S", 0.3)
     greeted = 0
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -51,7 +51,7 @@ async def test_no_more_is_under_way_than_the_window_however_fast_the_socket_take
                 with anyio.fail_after(10):
                     while sending.waiting_bytes == before:
                         await anyio.lowlevel.checkpoint()
-            await until(heard, b"PUB s.99  200000\r\n" + PIECE + b"\r\n")
+            await until(heard, b"PUB s.99  200000\r\n" + PIECE + b"\r\nPUB echo  0\r\n\r\n")
             tasks.cancel_scope.cancel()
         order = [int(part.split()[0]) for part in bytes(heard).split(b"PUB s.")[1:]]
         assert order == list(range(100))

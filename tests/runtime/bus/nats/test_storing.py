@@ -55,10 +55,10 @@ def lose_answers(bus: NatsBus, count: int, monkeypatch: pytest.MonkeyPatch) -> N
     left = count
 
     async def losing(
-        subject: str, payload: bytes, *, within_s: float, headers: Headers = NO_HEADERS
+        subject: str, payload: bytes, *, within_s: float, headers: Headers = NO_HEADERS, **more: Any
     ) -> RawAnswer:
         nonlocal left
-        answer = await ask(subject, payload, within_s=within_s, headers=headers)
+        answer = await ask(subject, payload, within_s=within_s, headers=headers, **more)
         if left:
             left -= 1
             raise ConnectionLost("answer lost")
@@ -123,13 +123,13 @@ async def test_no_more_is_being_stored_than_the_broker_answers_in_time(
         ask, now, most = link.ask, 0, 0
 
         async def counting(
-            subject: str, payload: bytes, *, within_s: float, headers: Headers = NO_HEADERS
+            subject: str, payload: bytes, *, within_s: float, headers: Headers = NO_HEADERS, **more: Any
         ) -> RawAnswer:
             nonlocal now, most
             now += 1
             most = max(most, now)
             try:
-                return await ask(subject, payload, within_s=within_s, headers=headers)
+                return await ask(subject, payload, within_s=within_s, headers=headers, **more)
             finally:
                 now -= 1
 
@@ -307,9 +307,9 @@ async def test_an_election_of_a_leader_is_waited_out(
         ask, told = link.ask, set[str]()
 
         async def electing(
-            subject: str, payload: bytes, *, within_s: float, headers: Headers = NO_HEADERS
+            subject: str, payload: bytes, *, within_s: float, headers: Headers = NO_HEADERS, **more: Any
         ) -> RawAnswer:
-            answer = await ask(subject, payload, within_s=within_s, headers=headers)
+            answer = await ask(subject, payload, within_s=within_s, headers=headers, **more)
             verb = ".".join(subject.split(".")[2:4])
             if subject.startswith("$JS.API.") and verb not in told:
                 told.add(verb)

@@ -214,6 +214,23 @@ async def test_without_any_worker_it_gives_up_after_a_grace_and_names_the_remedy
 
 
 @pytest.mark.slow
+async def test_an_outage_of_the_broker_does_not_count_as_time_without_workers(cluster: Cluster) -> None:
+    """The workers have left before it, as when a job with both is queued again."""
+
+    async def return_later() -> None:
+        for _ in range(3):
+            cluster.bus.cut()
+            await anyio.sleep(2 * NO_WORKER_GRACE_S)
+            cluster.bus.mend()
+            await anyio.sleep(NO_WORKER_GRACE_S / 2)
+        await cluster.add("late", naming("late"))
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(return_later)
+        assert (await cluster.ask(within_s=3600)).worker == "late"
+
+
+@pytest.mark.slow
 async def test_a_pool_whose_last_worker_was_blocked_names_the_line(cluster: Cluster) -> None:
     detail = {"blocked": "blocked at own.py:7 in verify"}
     cluster.router.members.learn(Heartbeat(worker="a", kind="model", pools=["policy"], detail=detail))
