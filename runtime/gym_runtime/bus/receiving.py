@@ -246,7 +246,7 @@ class Requests:
 
     def begin(self, subject: str, within_s: float, reply: str = "") -> tuple[str, asyncio.Future[Result]]:
         """A new request, whose wait ends after ``within_s``: the subject for its answer, and that. With
-        ``reply`` the wait for the answer to an earlier one begins anew."""
+        ``reply`` it waits once more for the answer to an earlier one."""
         reply = reply or f"{self._root}{int.from_bytes(urandom(8))}"
         future: asyncio.Future[Result] = self._loop.create_future()
         timer = None
