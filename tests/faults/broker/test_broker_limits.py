@@ -52,10 +52,10 @@ async def test_a_run_goes_on_while_the_disk_is_slow(command: Command, tmp_path: 
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of 12 MiB."""
+    """A file system of 8 MiB."""
     folder = tmp_path / "disk"
     folder.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=12m", "tmpfs", str(folder)]
+    mount = ["mount", "-t", "tmpfs", "-o", "size=8m", "tmpfs", str(folder)]
     done = subprocess.run(mount, capture_output=True, text=True) if shutil.which("mount") else None
     if done is None or done.returncode:
         pytest.skip(f"a small file system needs mount: {done.stderr.strip() if done else 'not installed'}")
@@ -67,7 +67,8 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 async def test_a_full_disk_stops_a_run_with_one_line_and_resume_completes_it(
     tmp_path: Path, small_disk: Path
 ) -> None:
-    command = Command(tmp_path, row_bytes=30_000)
+    # Results keep the input of rows below 16 KB, so they fill the disk.
+    command = Command(tmp_path, row_bytes=15_000)
     try:
         command.start("--state-dir", str(small_disk / "broker"))
         assert await command.status() == 1, command.log
