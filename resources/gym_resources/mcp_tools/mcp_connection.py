@@ -265,7 +265,7 @@ class Connection:
                 except StopAsyncIteration:
                     raise SessionLost(f"{self._server.name} did not answer {method}") from None
                 except UNREADABLE as error:
-                    what = f"{self._server.name} sent what is no message ({error}): {_start(message)}"
+                    what = f"{self._server.name} sent an invalid message ({error}): {_start(message)}"
                     raise ResourceError(what) from error
                 # A request of the server's: it may wait for the answer.
                 reply = _refusal(said) if said.method and said.id is not UNSET else None

@@ -68,8 +68,8 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Problem(msgspec.Struct, frozen=True, kw_only=True):
-    """Why there is no answer. ``retry_after_s`` is when to retry; None if a retry would not help. ``details``
-    are for the client's code, in the one dialect that has such.
+    """Why there is no answer. ``retry_after_s`` is when to retry; None if a retry would not help. Only the
+    Messages API sends ``details``, which the client's code reads.
     """
 
     kind: Kind

@@ -68,7 +68,8 @@ _HINTS = (
 _NO_THREADS = Problem(
     kind="invalid",
     message="thread: conversations are not kept here; send all messages without this field",
-    # The client's tool runner asks for a thread unless it is told not to, and on this code does without.
+    # The client's tool runner asks for a thread unless it is told not to; on this code it asks again
+    # without one.
     details={"error_code": "thread_unsupported_request"},
 )
 # The Responses API has no "max".

@@ -166,7 +166,7 @@ async def test_the_clients_tool_runner_does_without_threads() -> None:
         last = await made.beta.messages.tool_runner(tools=[weather], **more).until_done()
         assert last.content[0].text == "It rains."
         assert asked == ["Ulm", ""]
-        assert len(stand.captures.calls("r.0.0") or ()) == 2, "a refused call is none"
+        assert len(stand.captures.calls("r.0.0") or ()) == 2, "a refused call is not recorded"
         with pytest.raises(anthropic.BadRequestError, match="thread: conversations are not kept") as caught:
             await made.beta.messages.create(thread={"type": "create"}, **more)
     body: Any = caught.value.body

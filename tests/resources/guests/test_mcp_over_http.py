@@ -87,7 +87,7 @@ async def test_an_empty_line_of_a_program_is_no_message(tmp_path: Path) -> None:
 async def test_a_line_that_is_no_message_is_quoted(tmp_path: Path) -> None:
     path = tmp_path / "talks.py"
     path.write_text("print('Starting\\tthe server …', flush=True); input()")
-    with pytest.raises(ResourceError, match=r"sent what is no message .*: Starting the server"):
+    with pytest.raises(ResourceError, match=r"sent an invalid message .*: Starting the server"):
         async with Connection(McpServer(command=("python", str(path)), folders=(str(path),))):
             pass
 
