@@ -80,4 +80,5 @@ def test_ctrl_c_twice_ends_a_check_whose_tool_blocks() -> None:
             child.send_signal(signal.SIGINT)
             with suppress(subprocess.TimeoutExpired):
                 child.wait(0.2)
-        assert child.returncode == 130
+        # One that meets the interpreter's own end kills it, which a shell shows as 130, too.
+        assert child.returncode in (130, -signal.SIGINT)
