@@ -212,7 +212,7 @@ async def gone(request: web.Request, asked: dict[str, Any]) -> web.StreamRespons
         (no_text, "cannot be shown"),
         (redirect, "answered 307"),
         (other_id, "did not answer tools/call"),
-        (broken, "no message"),
+        (broken, "sent an invalid message"),
         (internal, "failed in 'look': boom"),
         (gone, "cannot be reached"),
     ],
