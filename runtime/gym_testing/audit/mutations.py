@@ -318,6 +318,7 @@ def wrong_calls(target: Target) -> Made:
     """A call less, a call twice, another tool, an argument changed, left out or of another type.
 
     Where a session has further calls that nothing demands, a change of these is no mistake: it is suspect.
+    Its calls of one turn have no order, and the runtime drops an argument that its tool does not have.
     """
     calls = target.calls
     whole = "session" not in target.kinds and "episode" not in target.kinds
@@ -325,7 +326,7 @@ def wrong_calls(target: Target) -> Made:
         yield target.with_calls([*calls[:-1], {**calls[-1], "name": f"{calls[-1]['name']}_x"}])
         last = [item for item in target.turns[-1] if item]
         yield [*target.turns[:-1], [*last, {**calls[-1], "call_id": "call_again"}]]
-    if len(calls) > 1:
+    if sum(any(item in calls for item in turn) for turn in target.turns) > 1:
         yield target.with_calls(calls[::-1]), "suspect"
     for place, call in enumerate(calls[:8]):
         names = (call["name"], call["name"].replace("_", "."))
@@ -348,7 +349,7 @@ def wrong_calls(target: Target) -> Made:
             yield without({**call, "name": call["name"].upper()})
             yield without({**call, "arguments": "{"})
         exactly = demanded and bool(arguments) and holds(target.row, arguments)
-        for changed in ({}, {**arguments, "surplus_by_audit": 1}):
+        for changed in ({}, *([{**arguments, "surplus_by_audit": 1}] if whole else [])):
             new = without({**call, "arguments": json.dumps(changed)})
             yield new if exactly and whole else (new, "suspect")
         for name, value in list(arguments.items())[:6]:

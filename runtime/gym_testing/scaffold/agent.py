@@ -1,7 +1,7 @@
-"""An agent that uses tools, and thinks twice: before its answer counts it is asked whether it is sure.
+"""An agent that uses tools, and asks "Are you sure?" before an answer counts.
 
-Change what happens between the model's answers; `gym-runtime test` says what is missing. Do the same for the
-same answers, so that another worker can continue after a crash.
+Change what happens between the model's answers; `gym-runtime test` says what is missing.
+Do the same for the same answers, so that another worker can continue after a crash.
 """
 
 from __future__ import annotations

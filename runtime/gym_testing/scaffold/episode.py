@@ -1,6 +1,7 @@
-"""A number to guess: after each guess the environment says whether to go higher or lower.
+"""A number to guess: after each guess the environment says "higher" or "lower".
 
-Change the task's fields and the steps, write your rows beside it; `gym-runtime test` says what is missing.
+Change the task's fields and the steps, and write your rows beside it; `gym-runtime test`
+says what is missing.
 """
 
 from __future__ import annotations
@@ -14,11 +15,11 @@ class GuessTask(Task):
 
 class Guess(Episode[GuessTask]):
     async def reset(self) -> str:
-        return "I think of a number from 1 to 100. Answer with your guess, nothing else."
+        return "I think of a number from 1 to 100. Answer with your guess alone."
 
     async def step(self, reply: Reply) -> Step:
         said = reply.text.strip()
-        if not said.isdecimal():
+        if not said.isdecimal() or len(said) > 3:
             return Step(observation="A number, please.")
         guess = int(said)
         if guess == self.task.secret:

@@ -1,16 +1,19 @@
-"""A sum to work out: the answer must end with the number that the row expects, after "is" or alone.
+"""A sum to work out: a reply ends with the number that the row expects, after "is" or alone.
 
-Change the task's fields and the rule, write your rows beside it; `gym-runtime test` says what is missing. It
-tries wrong replies, too, those of `off_by_one` among them; `gym-runtime audit` tries many more.
+Change the task's fields and the rule, and write your rows beside it; `gym-runtime test`
+says what is missing. It tries wrong replies, too, those of `off_by_one` among them;
+`gym-runtime audit` tries many more.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from gym_runtime import Environment, Reply, Task, Verdict
-
 from gym_testing.audit import Target, near_miss
+
+ANSWER = re.compile(r"(?:.* is )?([-+]?[0-9]{1,20})(?:\.0*)?", re.DOTALL)
 
 
 class SumTask(Task):
@@ -18,9 +21,9 @@ class SumTask(Task):
 
 
 async def verify(task: SumTask, reply: Reply) -> Verdict:
-    before, _, last = reply.text.rstrip(" .\n").rpartition(" ")
-    said = last if not before or before.endswith(" is") else ""
-    return Verdict(float(said == str(task.expected)), fields={"said": said})
+    found = ANSWER.fullmatch(reply.text.strip())
+    said = int(found[1]) if found else None  # 12, +12 and 12.0 are the same number
+    return Verdict(float(said == task.expected), fields={"said": said})
 
 
 @near_miss()

@@ -32,7 +32,7 @@ def test_a_new_environment_keeps_the_contract(shape: str, capsys: pytest.Capture
     assert main.run(["new", name, "--shape", shape]) == 0
     said = capsys.readouterr().out
     assert f"  gym-runtime test {name}\n  gym-runtime run {name}{SHAPES[shape]}\n" in said
-    assert len(Path(f"{name}.py").read_text().splitlines()) < 50
+    assert len(Path(f"{name}.py").read_text().splitlines()) < 70
     assert len(Path(f"{name}.jsonl").read_text().splitlines()) == 5
     assert main.run(["test", name, "--json"]) == 0
     report = json.loads(capsys.readouterr().out)[0]
@@ -40,6 +40,26 @@ def test_a_new_environment_keeps_the_contract(shape: str, capsys: pytest.Capture
     assert len(report["findings"]) >= 9
     assert all(set(finding) == {"rule", "passed", "detail", "warning"} for finding in report["findings"])
     assert not any(finding["warning"] for finding in report["findings"])
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_an_audit_of_a_new_environment_finds_nothing(shape: str) -> None:
+    assert main.run(["new", f"sound_{shape}", "--shape", shape]) == 0
+    assert main.run(["audit", f"sound_{shape}", "--repeats", "1", "--strict"]) == 0
+    assert json.loads(Path(f"sound_{shape}.audit.json").read_text())["findings"] == []
+
+
+def test_what_new_writes_passes_ruff_with_its_defaults(folder: Path) -> None:
+    for shape in (*SHAPES, "agent"):
+        assert main.run(["new", f"tidy_{shape}", "--shape", shape]) == 0
+    for command in (["check"], ["format", "--check"]):
+        ran = subprocess.run(
+            [sys.executable, "-m", "ruff", *command, "--isolated", "--no-cache", folder],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert ran.returncode == 0, ran.stdout + ran.stderr
 
 
 @pytest.mark.anyio
@@ -148,7 +168,7 @@ def test_new_hides_no_module_of_pythons_own(
 def test_a_broken_rule_is_shown_and_status_1(capsys: pytest.CaptureFixture[str]) -> None:
     assert main.run(["new", "broken_rule", "--shape", "verify"]) == 0
     module = Path("broken_rule.py")
-    module.write_text(module.read_text().replace("float(said == str(task.expected))", "1.0"))
+    module.write_text(module.read_text().replace("float(said == task.expected)", "1.0"))
     capsys.readouterr()
     assert main.run(["test", "broken_rule"]) == 1
     lines = capsys.readouterr().out.splitlines()
