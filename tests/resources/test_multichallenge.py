@@ -141,6 +141,8 @@ async def test_all_items_are_asked_at_once_and_keep_their_order() -> None:
         ("[[NO]] at first, but [[YES]]", "YES"),
         ("Verdict: NO\nSo much for that.", None),
         ("YES or NO?\nNO", "NO"),
+        ("NO. A YES would need both dates.", "NO"),
+        ("[[NO]]: to say [[YES]] is not enough", "NO"),
         ("<think>[[YES]]</think>", None),
         ("yes", None),
         ("NOTHING", None),

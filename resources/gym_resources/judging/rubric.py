@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
 from typing import Annotated, Literal
 
 import msgspec
 
-from gym_resources.judging.labels import counted, label
+from gym_resources.judging.labels import label
 
 Aggregation = Literal["mean", "min", "max", "all", "any", "weighted"]
-
-_WORD = re.compile(r"\b(YES|NO)\b")
 
 
 class Item(msgspec.Struct):
@@ -46,13 +43,10 @@ AGGREGATIONS: dict[Aggregation, Callable[[Sequence[float], Sequence[Item]], floa
 
 
 def yes_or_no(text: str) -> str | None:
-    """What a judge says in its last line: the last label, else the last word YES or NO.
+    """What a judge says in its last line: the label, else the word YES or NO, that `label` finds there.
 
     >>> yes_or_no("[[NO]]? No: [[YES]]"), yes_or_no("So: YES."), yes_or_no("YES?\\nPerhaps")
     ('YES', 'YES', None)
     """
-    found = label(text, ("[[YES]]", "[[NO]]"))
-    if found:
-        return found.strip("[]")
-    words = _WORD.findall(counted(text))
-    return words[-1] if words else None
+    found = label(text, ("[[YES]]", "[[NO]]")) or label(text, ("YES", "NO"))
+    return found.strip("[]") if found else None
