@@ -102,8 +102,9 @@ def example(environment: LoadedEnvironment, where: str, number: int, line: bytes
             raise UsageError(f"{where}: 'gold': {error}") from error
         gold, roles = scripted.turns, scripted.roles
     if not isinstance(gold, str | list) or not gold:
+        what = "the row has no 'gold'" if gold in (None, "", []) else f"'gold' is no text: {gold!r}"
         raise UsageError(
-            f"{where}: the row has no 'gold'; add the perfect rollout as a text or as a list of turns, or "
+            f"{where}: {what}; add the perfect rollout as a text or as a list of turns, or "
             f"take a recorded one: gym-runtime new {environment.name} --gold-from results/FILE.jsonl:LINE"
         )
     listed = cast("list[Any]", [gold] if isinstance(gold, str) else gold)

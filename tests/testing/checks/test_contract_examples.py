@@ -21,7 +21,7 @@ pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("few_objects")]
         ([], "own.jsonl has no row; write five"),
         (["text"], r"own.jsonl:1: not a JSON object: Expected `object`, got `str`"),
         ([{"goal": "g"}], r"own.jsonl:1: the row has no 'gold'; add the perfect rollout"),
-        ([{"gold": 1}], r"own.jsonl:1: the row has no 'gold'; add the perfect rollout"),
+        ([{"gold": 12}], r"own.jsonl:1: 'gold' is no text: 12; add the perfect rollout as a text"),
     ],
 )
 async def test_unusable_example_rows_are_found(tmp_path: Path, lines: list[Any], detail: str) -> None:
