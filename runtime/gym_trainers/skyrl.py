@@ -67,7 +67,7 @@ class GymGenerator(base_class("skyrl.train.generators.base", "GeneratorInterface
 
     Raises:
         UsageError: a kind has a weight that is neither 0 nor 1, which SkyRL cannot take; or ``signal`` is
-            wrong.
+            wrong, or given with ``zero_reward_on_non_stop``.
     """
 
     def __init__(
@@ -87,6 +87,11 @@ class GymGenerator(base_class("skyrl.train.generators.base", "GeneratorInterface
     ) -> None:
         super().__init__()
         self._signal = None if signal is None else signal_rows(signal)
+        if signal is not None and generator_cfg.zero_reward_on_non_stop:
+            raise UsageError(
+                "signal chooses groups by the verifier's rewards, and zero_reward_on_non_stop changes them "
+                "afterwards, so the rewards of a chosen group may all be 0: leave one of the two out"
+            )
         batch, step = (
             "its batches and groups are SkyRL's",
             "SkyRL's engine is asked nothing between two steps",

@@ -29,11 +29,17 @@ from gym_runtime.client import Client, StandingRun, SyncClient
 from gym_runtime.errors import GymError, UsageError, leaf
 from gym_runtime.logs import logger
 from gym_runtime.statistics import bounded, deviation, mean
-from gym_runtime.training import Credit
+from gym_runtime.training import Credit, TokenSequence
 from gym_signal import signal_batches
 
 from gym_trainers.seats import seats_of
-from gym_trainers.training_rollouts import only_seat, require_no_experts, roles_apart, why_failed
+from gym_trainers.training_rollouts import (
+    NO_LOG_PROBS,
+    only_seat,
+    require_no_experts,
+    roles_apart,
+    why_failed,
+)
 from gym_trainers.trl_weights import Weights, write_shards
 
 EPSILON = 1e-8
@@ -271,17 +277,27 @@ def sample_fields(
     """
     import numpy as np
 
-    scored = [record for record in records if record.reward is not None]
+    def trained(record: RolloutRecord) -> list[TokenSequence]:
+        ours = [one for one in record.sequences(credit) if one.weight and seat in ("", one.seat)]
+        return [one for one in ours if one.seat.partition("/")[0] not in apart]
+
+    sequences = {place: trained(one) for place, one in enumerate(records) if one.reward is not None}
+    whole = [
+        place for place in sequences if all(np.isfinite(one.log_probs).all() for one in sequences[place])
+    ]
+    if sequences and not whole:
+        raise UsageError("the engine gives no log-probabilities, and AsyncGRPOTrainer needs them")
+    scored = [records[place] for place in whole]
     if len(scored) < len(records):
-        failed = next(record for record in records if record.reward is None)
+        failed = next(record for place, record in enumerate(records) if place not in whole)
         counts = {"count": len(records) - len(scored), "of": len(records)}
-        logger().warning("rollouts without a reward", **counts, why=why_failed(failed))
+        logger().warning("rollouts without a reward", **counts, why=why_failed(failed) or NO_LOG_PROBS)
     spreads: dict[str, tuple[float, float]] = {}
     for name in {"", *seats_of(scored)}:
         rewards = [reward for one in scored if (reward := one.reward_of(name)) is not None]
         spreads[name] = mean(rewards) or 0.0, deviation(rewards, ddof=0) or 0.0
     found: list[dict[str, Any]] = []
-    for record in scored:
+    for place, record in zip(whole, scored, strict=True):
         messages = record.messages
         prompted = sum(1 for _ in takewhile(lambda one: one["role"] != "assistant", messages))
         metrics = {
@@ -289,17 +305,13 @@ def sample_fields(
             "reward_std": spreads[""][1],
             "rewards/gym_reward": record.reward,
         }
-        sequences = record.sequences(credit)
-        require_no_experts(sequences, "TRL")
+        require_no_experts(sequences[place], "TRL")
         if seat:
             only_seat(record, seat, apart, "TRL")
-        for one in sequences:
-            reward = record.reward_of(one.seat) if seat in ("", one.seat) else None
-            if not one.weight or reward is None or one.seat.partition("/")[0] in apart:
+        for one in sequences[place]:
+            if (reward := record.reward_of(one.seat)) is None:
                 continue
             center, spread = spreads[one.seat]
-            if np.isnan(one.log_probs).any():
-                raise UsageError("the engine gives no log-probabilities, and AsyncGRPOTrainer needs them")
             before = np.zeros(len(one.prompt_ids))
             found.append(
                 {

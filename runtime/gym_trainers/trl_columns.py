@@ -12,7 +12,13 @@ from gym_runtime.errors import NoWorker, UsageError
 from gym_runtime.logs import logger
 from gym_runtime.training import Credit, TokenSequence
 
-from gym_trainers.training_rollouts import main_one, only_seat, require_no_experts, why_failed
+from gym_trainers.training_rollouts import (
+    NO_LOG_PROBS,
+    main_one,
+    only_seat,
+    require_no_experts,
+    why_failed,
+)
 
 Columns = dict[str, list[Any]]
 _NAMES = (
@@ -46,21 +52,23 @@ class Batch:
         self._seat, self._apart = seat, apart
         self._groups: dict[int, list[tuple[Any, ...]]] = {}
         self._failures: Counter[str] = Counter()
-        self._rewritten = 0
+        self._rewritten = self._readable = 0
 
     def __contains__(self, key: int) -> bool:
         return key in self._groups
 
     def add(self, key: int, records: Sequence[RolloutRecord]) -> None:
-        """Take the rollouts of the group at a place in the batch.
+        """Take the rollouts of the group at a place in the batch."""
+        self._groups[key] = [self._line(record) for record in records]
+
+    def columns(self) -> Columns:
+        """All rollouts, in the order of the groups' places; the log says which cannot be trained on.
 
         Raises:
             UsageError: the trainer reads log-probabilities, and the engine gave none.
         """
-        self._groups[key] = [self._line(record) for record in records]
-
-    def columns(self) -> Columns:
-        """All rollouts, in the order of the groups' places; the log says which cannot be trained on."""
+        if self._failures[NO_LOG_PROBS] and not self._readable:
+            raise UsageError("the engine gives no log-probabilities, and GRPOTrainer needs them")
         lines = [line for key in sorted(self._groups) for line in self._groups[key]]
         for why, count in self._failures.items():
             logger().warning("rollouts without a reward", count=count, of=len(lines), why=why)
@@ -75,20 +83,23 @@ class Batch:
     def _line(self, record: RolloutRecord) -> tuple[Any, ...]:
         seat = only_seat(record, self._seat, self._apart, "GRPOTrainer")
         reward = record.reward_of(seat)
-        scored = reward is not None
-        sequences = _trained(record, self._credit, seat) if scored else []
-        if sequences:
-            last = main_one(sequences)
+        sequences, why = (
+            _trained(record, self._credit, seat) if reward is not None else [],
+            why_failed(record),
+        )
+        last = main_one(sequences) if sequences else None
+        if last and self._log_probs and not all(map(math.isfinite, last.log_probs.tolist())):
+            reward, last, why = None, None, NO_LOG_PROBS
+        if last:
+            self._readable += 1
             self._rewritten += len(sequences) > 1
             tokens = (last.prompt_ids, last.completion_ids, last.log_probs, last.mask.astype(int))
             values, versions = [array.tolist() for array in tokens], last.versions
-            if self._log_probs and any(map(math.isnan, values[2])):
-                raise UsageError("the engine gives no log-probabilities, and GRPOTrainer needs them")
         else:
             values, versions = [[self._end], [self._end], [0.0], [0]], []
-        if not scored:
-            self._failures[why_failed(record)] += 1
-        return (*values, reward, _outcome(record), record.numbers, versions)
+        if reward is None:
+            self._failures[why] += 1
+        return (*values, reward, _outcome(record, reward), record.numbers, versions)
 
 
 def _trained(record: RolloutRecord, credit: Credit, seat: str) -> list[TokenSequence]:
@@ -106,7 +117,7 @@ def found_no_engine(record: RolloutRecord) -> bool:
     )
 
 
-def _outcome(record: RolloutRecord) -> str:
-    if record.reward is None:
+def _outcome(record: RolloutRecord, reward: float | None) -> str:
+    if reward is None:
         return "failed"
     return "truncated" if isinstance(record.outcome, Truncated) else "completed"

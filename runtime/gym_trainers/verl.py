@@ -111,7 +111,9 @@ class GymAgentLoop(base_class(LOOP, "AgentLoopBase")):
         steps = self._engine.steps.pop(record.rollout_id, []) or [columns.get("global_steps", -1)]
         seat = only_seat(record, self._seat, self._apart, "verl")
         length = self.rollout_config.response_length
-        found = [one.shortened(length) for one in pieces(record, self._credit, seat)]
+        cut = [one.shortened(length) for one in pieces(record, self._credit, seat)]
+        # The advantage of all outputs is the one that verl reads at the last one's first trained token.
+        found = [one for one in cut if any(one.mask)] or cut
         reward = record.reward_of(seat)
         problem = self._problem(record, found)
         if "session_id" in columns:  # v1: verl's older trainer numbers no sessions

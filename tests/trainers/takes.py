@@ -92,7 +92,8 @@ async def grpo(rollouts: Sequence[RolloutRecord], roles: Any = None, **asked: An
         groups=lambda *_, **__: [SimpleNamespace(key=0, rollouts=list(islice(cycle(rollouts), size)))]
     )
     spec = GymSpec(gym, [counter_row()], settings=RolloutSettings(roles=roles or {}), **asked)
-    columns = spec.rollout_func([json.dumps(counter_row())] * size, test_trl.FakeTrainer(size))
+    trainer = test_trl.FakeTrainer(size, attached=True)
+    columns = spec.rollout_func([json.dumps(counter_row())] * size, trainer)
     names = ("prompt_ids", "completion_ids", "env_mask", "logprobs", "gym_reward")
     found = list(zip(*(columns[name] for name in names), strict=True))
     if installed("trl"):
@@ -114,9 +115,10 @@ async def grpo(rollouts: Sequence[RolloutRecord], roles: Any = None, **asked: An
     return None, taken[: len(rollouts)]
 
 
-def _normed(rewards: list[float]) -> list[float]:
-    spread = np.std(rewards, ddof=1)
-    return [(one - np.mean(rewards)) / (spread + 1e-4) for one in rewards]
+def _normed(rewards: list[float | None]) -> list[float]:
+    """As TRL computes them: a rollout without a reward has the advantage 0, and does not count."""
+    known = np.array(rewards, float)
+    return list(np.nan_to_num((known - np.nanmean(known)) / (np.nanstd(known, ddof=1) + 1e-4)))
 
 
 async def async_grpo(rollouts: Sequence[RolloutRecord], roles: Any = None, **asked: Any) -> tuple[Any, Any]:

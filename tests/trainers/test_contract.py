@@ -19,6 +19,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
+import msgspec
 import numpy as np
 import pytest
 from faces.gym_server.running_server import choice_row, response, running_server
@@ -27,6 +28,7 @@ from faces.gym_server.test_real_clients import run as run_program
 from gym_runtime import Environment, GymError, Reply, Task, Verdict
 from gym_runtime.client import SyncClient
 from gym_runtime.errors import UsageError
+from gym_runtime.messages.call_tokens import Tokens, pack_ids, pack_logprobs
 from gym_runtime.messages.outcomes import RolloutRecord, encode_record, read_record
 from gym_testing.small_system import environment, message
 from gym_trainers.trl_environment import TrlEnvironment
@@ -143,6 +145,31 @@ async def test_turns_before_a_change_of_a_fork_are_not_trained_on(row: Row) -> N
     assert (taken.ids, taken.trained) == ([1, 2, 3, 4, 5], [5])
 
 
+async def test_verl_gets_no_last_output_that_is_cut_before_its_first_trained_token() -> None:
+    """verl reads a rollout's advantage there, and would find 0 for all of its outputs."""
+
+    def turn(prompt: list[int], ids: list[int]) -> dict[str, Any]:
+        tokens = {"generation_token_ids": ids, "generation_log_probs": [-0.5] * len(ids)}
+        return {**message("x"), "prompt_token_ids": prompt, **tokens}
+
+    aside = Tokens(prompt_ids=pack_ids([7]), generation_ids=pack_ids([3]), log_probs=pack_logprobs([-1.0]))
+    copied = [1, 2, 2, 2, 2, 2, 2]
+    rollout = {
+        "responses_create_params": {"input": "hi"},
+        "response": {
+            "output": [turn([1], copied[1:]), {**message("y"), "role": "user"}, turn([*copied, 4], [5])]
+        },
+        "_gym": {
+            "fork": {"items": 1, "changed": ["tool_output"]},
+            "calls": [{"kind": "subagent", "tokens": aside}, {"item": 0}, {"item": 2, "parent": 1}],
+        },
+    }
+    made = replace(record([]), row=Raw(msgspec.json.encode(rollout)), reward=1.0)
+    for length, trained in ((8, [[3], [5]]), (5, [[3]])):
+        _, taken = await verl([made], credit="all", response_length=length)
+        assert [one and (one.trained, one.reward) for one in taken] == [(ids, 1.0) for ids in trained]
+
+
 @each()
 async def test_an_answer_without_a_token_is_not_trained_on(row: Row) -> None:
     said = {**message(""), "prompt_token_ids": [1], "generation_token_ids": [], "generation_log_probs": []}
@@ -155,9 +182,11 @@ async def test_an_answer_without_a_token_is_not_trained_on(row: Row) -> None:
     assert all((one.trained, one.reward) in (([], 0.0), ([END_ID], 1.0)) for one in others if one is not None)
 
 
-@each("engine")
+@each()
 async def test_a_rollout_without_all_log_probabilities_is_not_trained_on(row: Row) -> None:
-    """Half of a batch without them ends a step in OpenRLHF and verl; in SkyRL all would lose theirs."""
+    """Half of a batch without them ends a step in OpenRLHF and verl; in SkyRL all would lose theirs; in TRL
+    the step's loss would be NaN.
+    """
     whole = game(1.0)
     tokens = {"prompt_token_ids": [1], "generation_token_ids": [7, 8], "generation_log_probs": [None, -0.5]}
     output = [{**message("x"), **tokens}]

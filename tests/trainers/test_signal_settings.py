@@ -152,6 +152,14 @@ async def test_skyrls_asynchronous_trainer_is_refused(system: SyncClient) -> Non
         await made.close()
 
 
+def test_skyrl_refuses_signal_where_it_would_change_the_rewards_afterwards(system: SyncClient) -> None:
+    config = config_of(sampling_params=SamplingParams(), zero_reward_on_non_stop=True)
+    client = InferenceClient()
+    with pytest.raises(UsageError, match="zero_reward_on_non_stop changes them afterwards"):
+        GymGenerator(config, client.tokenizer, client, signal={"rows": ROWS})
+    GymGenerator(config, client.tokenizer, client)
+
+
 @pytest.mark.parametrize(
     ("settings", "message"),
     [

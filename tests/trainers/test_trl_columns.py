@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import msgspec
@@ -79,10 +80,25 @@ def test_of_several_segments_the_last_one_is_trained_on_and_it_is_said(
     assert "several sequences" in "".join(capfd.readouterr())
 
 
+@pytest.mark.parametrize("lacking", [math.nan, -math.inf])
+def test_a_rollout_without_all_log_probabilities_is_left_out(
+    lacking: float, capfd: pytest.CaptureFixture[str]
+) -> None:
+    odd = record({**turn([1], [2, 3]), "generation_log_probs": [-0.5, lacking]})
+    batch = Batch(end=9)
+    batch.add(0, [record(turn([1], [4])), odd])
+    columns = batch.columns()
+    assert (columns["completion_ids"], columns["env_mask"]) == ([[4], [9]], [[1], [0]])
+    assert (columns["gym_reward"], columns["gym_outcome"]) == ([1.0, None], ["completed", "failed"])
+    assert "all log-probabilities" in "".join(capfd.readouterr())
+
+
 def test_an_engine_without_log_probabilities_is_refused_where_they_are_read() -> None:
     silent = record({**turn([1], [2, 3]), "generation_log_probs": []})
+    batch = Batch(end=9)
+    batch.add(0, [silent, record(outcome=FAILED, reward=None)])
     with pytest.raises(UsageError, match="GRPOTrainer needs them"):
-        Batch(end=9).add(0, [silent])
+        batch.columns()
     batch = Batch(end=9, log_probs=False)
     batch.add(0, [silent])
     assert batch.columns()["completion_ids"] == [[2, 3]]
