@@ -431,6 +431,8 @@ class Auditor:
 
     async def _again(self, row: _Row, before: Outcome) -> None:
         again = await self._judge(row.target, before.response, scripted=not self._judges)
+        if again.how == "judged":
+            return  # the judge gave no verdict, so there is nothing to compare
         self._compare(row, before, again)
         if again.by_model and again.reward is not None:
             key = (row.target.example.number, before.response)

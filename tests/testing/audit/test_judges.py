@@ -10,7 +10,7 @@ from gym_runtime.cli import main
 
 MODULE = '''"""Sums, judged by a model."""
 
-from gym_runtime import Environment, Model, Reply, Task, Verdict
+from gym_runtime import Environment, Model, Reply, Task, UnusableAnswer, Verdict
 
 
 class SumTask(Task):
@@ -21,6 +21,8 @@ async def verify(task: SumTask, reply: Reply, judge: Model) -> Verdict:
     if not reply.text.strip():
         return Verdict(0.0)
     answer = await judge.ask(f"{task.expected_answer} = {reply.text}")
+    if answer.text not in ("YES", "NO"):
+        raise UnusableAnswer(f"neither YES nor NO: {answer.text}")
     return Verdict(float(answer.text == "YES"))
 
 
@@ -38,7 +40,8 @@ from msgspec import Raw
 
 class Adapter:
     def __init__(self, settings):
-        self.wavers, self.asked = settings.name == "wavers", Counter()
+        self.wavers, self.mute = settings.name == "wavers", settings.name == "mute"
+        self.asked = Counter()
 
     async def __aenter__(self):
         return self
@@ -52,7 +55,8 @@ class Adapter:
         self.asked[text] += 1
         expected, _, said = text.partition(" = ")
         right = said.strip().startswith(expected) and not (self.wavers and self.asked[text] % 5 == 0)
-        return ModelAnswer(response=Raw(make_response("YES" if right else "NO")))
+        said = "PERHAPS" if self.mute else "YES" if right else "NO"
+        return ModelAnswer(response=Raw(make_response(said)))
 '''
 
 
@@ -89,6 +93,15 @@ def test_a_judge_that_agrees_with_itself_four_times_of_five(capsys: pytest.Captu
     assert made["rates"]["unstable"]["found"] == 2
     assert "judge" not in made["unobserved"]
     assert "process" not in made["stability"]["ways"]
+
+
+@pytest.mark.slow
+def test_a_judge_that_gives_no_verdict_is_not_unstable() -> None:
+    how = ["--judge", "flaky/mute", "--seconds", "20", "--repeats", "2"]
+    assert main.run(["audit", "./judged.py", *how]) == 0
+    made = json.loads(Path("judged.audit.json").read_text())
+    assert (made["rates"]["unstable"]["found"], made["findings"]) == (0, [])
+    assert {"judge", "false_positive"} <= set(made["unobserved"])
 
 
 @pytest.mark.slow
