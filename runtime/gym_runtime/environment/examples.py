@@ -11,6 +11,7 @@ role that calls tools answers with a response, ``{"output": […]}``.
 
 from __future__ import annotations
 
+import codecs
 from typing import Any, cast
 
 import msgspec
@@ -72,7 +73,8 @@ def read(environment: LoadedEnvironment) -> list[Example]:
         UsageError: the file is missing or has no row, a line is not a JSON object, or it has no ``gold``.
     """
     path = environment.examples
-    lines = list(enumerate(path.read_bytes().splitlines(), 1)) if path.is_file() else None
+    data = path.read_bytes().removeprefix(codecs.BOM_UTF8) if path.is_file() else None
+    lines = None if data is None else list(enumerate(data.splitlines(), 1))
     rows = [(number, line) for number, line in lines or () if line.strip()]
     if not rows:
         what = "is missing" if lines is None else "has no row"
@@ -119,7 +121,8 @@ def _turn(where: str, place: int, turn: Any) -> GoldTurn:
     try:
         decode_items(decode_response(make_response(*whole)).output)
     except UNREADABLE as error:
-        raise UsageError(f"{where}: turn {place + 1} of 'gold': {error}") from error
+        what = 'a turn is a text, {"call": TOOL, ARGUMENT: VALUE}, an output item, or a list of these'
+        raise UsageError(f"{where}: turn {place + 1} of 'gold': {error}; {what}") from error
     return whole
 
 

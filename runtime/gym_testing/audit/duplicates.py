@@ -22,6 +22,7 @@ from typing import Any, cast
 
 import msgspec
 from gym_runtime.errors import UNREADABLE, UsageError
+from gym_runtime.files import lines_of
 
 ALIKE = 0.8
 SHINGLE = 5
@@ -187,16 +188,13 @@ def _prompts(path: Path) -> Iterator[tuple[int, list[str]]]:
     """The number and the words of each prompt of a file that has any."""
     if not path.is_file():
         raise UsageError(f"there is no file {path}; --against wants rows, JSONL")
-    with path.open("rb") as file:
-        for number, line in enumerate(file, 1):
-            if not line.strip():
-                continue
-            try:
-                words = _words(_decode(line).responses_create_params.input)
-            except UNREADABLE as error:
-                raise UsageError(f"{path}:{number}: not a row: {error}") from None
-            if words:
-                yield number, words
+    for number, line in lines_of(path):
+        try:
+            words = _words(_decode(line).responses_create_params.input)
+        except UNREADABLE as error:
+            raise UsageError(f"{path}:{number}: not a row: {error}") from None
+        if words:
+            yield number, words
 
 
 def _words(given: str | list[dict[str, Any]]) -> list[str]:

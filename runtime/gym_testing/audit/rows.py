@@ -6,6 +6,7 @@ answer, in the form that the verifier pays for; if it pays for none, the row is 
 
 from __future__ import annotations
 
+import codecs
 import hashlib
 import random
 from collections import Counter
@@ -101,7 +102,7 @@ def _read(
     """The row at a place of a file, and whether it came with a perfect rollout."""
     file.seek(place)
     where = f"{path}:{number}"
-    line, has_gold = _with_gold(where, file.readline().strip())
+    line, has_gold = _with_gold(where, file.readline().removeprefix(codecs.BOM_UTF8).strip())
     example = examples.example(environment, where, number, line)
     try:
         environment.resource.task(example.row)

@@ -6,6 +6,7 @@ environment answered. The gold is judged before anything is written: it must sco
 
 from __future__ import annotations
 
+import codecs
 import json
 import re
 from collections.abc import Iterator, Sequence
@@ -177,7 +178,7 @@ def _row(environment: LoadedEnvironment, stored: dict[str, Any]) -> dict[str, An
 def _write(path: Path, row: dict[str, Any], gold: Any) -> int:
     """Put the gold on the row that is the same task, or append the row."""
     try:
-        lines = path.read_bytes().splitlines() if path.exists() else []
+        lines = path.read_bytes().removeprefix(codecs.BOM_UTF8).splitlines() if path.exists() else []
         place = next((n for n, known in _objects(lines) if _same(known, row)), len(lines))
         known = _decode(lines[place]) if place < len(lines) else row
         lines[place:] = [_line({**known, "gold": gold}), *lines[place + 1 :]]

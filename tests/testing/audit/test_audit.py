@@ -117,7 +117,8 @@ def test_what_is_found_is_written_and_can_be_judged_again(capsys: pytest.Capture
 
 
 def test_rows_of_a_data_set_need_no_gold(capsys: pytest.CaptureFixture[str]) -> None:
-    Path("data.jsonl").write_text("".join(json.dumps(row(str(n))) + "\n" for n in range(20, 60)) + "\n")
+    lines = "".join(json.dumps(row(str(n))) + "\n" for n in range(20, 60)) + "\n"
+    Path("data.jsonl").write_text(lines, "utf-8-sig")  # as some editors write it
     made = audited(capsys, "--input", "data.jsonl", "--rows", "10", "--seconds", "20")
     given = made["input"]
     assert (given["rows"], given["sampled"]) == (40, 10)

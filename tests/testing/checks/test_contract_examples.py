@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import json
 from pathlib import Path
 from typing import Any
@@ -58,7 +59,7 @@ async def test_an_item_of_the_gold_that_is_none_is_found_with_its_place(tmp_path
     wrong = {"type": "function_call", "name": "pick"}
     found = await broken(tmp_path, PICKING, rows(gold=["Hello.", wrong]))
     (detail,) = found.values()
-    assert "own.jsonl:1: turn 2 of 'gold': Object missing required field `call_id`" in detail
+    assert "own.jsonl:1: turn 2 of 'gold': Object missing required field `call_id`; a turn is a te" in detail
 
 
 async def test_missing_example_rows_are_found(tmp_path: Path) -> None:
@@ -70,6 +71,13 @@ async def test_missing_example_rows_are_found(tmp_path: Path) -> None:
     (tmp_path / "own.jsonl").write_text("\n \n")
     (finding,) = await contract.check(load(module))
     assert "own.jsonl has no row; write five example rows" in finding.detail
+
+
+async def test_a_byte_order_mark_before_the_example_rows_is_none(tmp_path: Path) -> None:
+    module = written(tmp_path, HEAD + VERIFY, rows())
+    path = tmp_path / "own.jsonl"
+    path.write_bytes(codecs.BOM_UTF8 + path.read_bytes())
+    assert all(one.passed for one in await contract.check(load(module)))
 
 
 async def test_blank_lines_between_example_rows_are_none(tmp_path: Path) -> None:
