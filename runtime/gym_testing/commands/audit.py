@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Annotated
 
 import msgspec
@@ -145,11 +146,14 @@ def audit(
         environment = with_settings(catalogue.environment(chosen[0]), settings)
         _show_replayed(_replay(environment, _path(environment.name, output, 1), replay), as_json=json)
         return 0
+    _require_writable(_path(Path(chosen[0]).stem, output, len(chosen)))
     solver, judges = _models(model, model_url, roles)
     if not everything:
         asked_of = [catalogue.environment(name) for name in chosen]
         for environment in asked_of:
             requirements.require(environment)
+            if keep_rates:
+                _require_writable(environment.source.parent / kept_rates.NAME)
         require_known(settings, asked_of)
         there = {role.name for environment in asked_of for role in environment.resource.roles}
         for role in judges.keys() - there:
@@ -271,12 +275,19 @@ def _files(against: tuple[Path, ...]) -> tuple[Path, ...]:
 
 def _path(name: str, output: Path | None, count: int) -> Path:
     if output is None or count > 1 or output.is_dir():
-        folder = output or Path()
-        folder.mkdir(parents=True, exist_ok=True)
-        return folder / f"{name}.audit.json"
+        return (output or Path()) / f"{name}.audit.json"
     if output.suffix != ".json":
         raise UsageError(f"--output {output}: the artifact is JSON; call it {output}.audit.json")
     return output
+
+
+def _require_writable(path: Path) -> None:
+    """Make its folder, and try to write there: later it would cost all that the audit has found."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        TemporaryFile(dir=path.parent).close()
+    except OSError as error:
+        raise UsageError(f"cannot write {path}: {error.strerror}") from None
 
 
 def _replay(environment: LoadedEnvironment, path: Path, wanted: str) -> Replayed:

@@ -223,6 +223,27 @@ def test_what_cannot_be_done_is_said(
     assert problem in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        (["--output", "sums.py/x.audit.json"], "cannot write sums.py/x.audit.json: "),
+        (["--output", "/proc/x.audit.json"], "cannot write /proc/x.audit.json: "),
+        (["--output", "x.txt"], "--output x.txt: the artifact is JSON"),
+    ],
+)
+def test_an_output_that_cannot_be_written_is_refused_before_the_audit(
+    options: list[str], problem: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ran = "Path('ran').touch()\n    text ="
+    Path("sums.py").write_text(MODULE.replace("    text =", f"    from pathlib import Path\n    {ran}"))
+    assert main.run(["audit", "./sums.py", *options]) == 2
+    assert problem in capsys.readouterr().err
+    assert not Path("ran").exists()
+    assert main.run(["audit", "./sums.py", "--seconds", "1", "--output", "new/folder/x.audit.json"]) == 0
+    assert Path("new/folder/x.audit.json").exists()
+    assert Path("ran").exists()
+
+
 def test_a_verifier_that_hangs_is_ended_and_named() -> None:
     hanging = MODULE.replace("import os\n", "import os\nimport re\n")
     hanging = hanging.replace("    text =", "    re.fullmatch('(a+)+', reply.text)\n    text =")
