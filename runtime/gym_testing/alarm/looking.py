@@ -34,6 +34,7 @@ from gym_testing.audit import mutations
 from gym_testing.audit.registry import makers, probes
 from gym_testing.audit.target import ANSWER_FIELDS, Target
 from gym_testing.checks.reverification import asked_models
+from gym_testing.checks.stored_row import decode_stored, require_all_moves
 from gym_testing.checks.subject import Subject
 
 TOLERANCE = 1e-9
@@ -86,6 +87,7 @@ async def look(question: Question, auditor: Model | None = None) -> Answer:
     """The second look at one rollout."""
     try:
         environment = catalogue.environment(question.environment)
+        require_all_moves(environment, decode_stored(bytes(question.row)))
         example, response = _example(environment, bytes(question.row))
         target = Target(example)
         confirmed, why = await _confirmed(environment, question, target, response, auditor)

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any, cast
 
 import msgspec
-from gym_runtime import own_files
-from gym_runtime.environment import Example, LoadedEnvironment, examples, requirements, turns
+from gym_runtime import Episode, own_files
+from gym_runtime.environment import Example, LoadedEnvironment, examples, requirements, session_of, turns
 from gym_runtime.errors import UNREADABLE, GymError, UsageError
 from gym_runtime.files import sample_row
 from gym_runtime.messages import (
@@ -28,7 +28,7 @@ from gym_runtime.messages import (
     is_own,
 )
 
-from gym_testing.checks.stored_row import Stored, decode_stored
+from gym_testing.checks.stored_row import Stored, decode_stored, require_all_moves
 from gym_testing.checks.subject import Subject
 
 _PLACE = re.compile(r"(?P<file>.+):(?:(?P<task>\d+)\.(?P<rollout>\d+)|(?P<line>\d+))")
@@ -64,9 +64,33 @@ async def take_line(environment: LoadedEnvironment, line: bytes, named: str, int
         raise UsageError(f"{named} is no rollout with a response: {error}") from error
     row = _row(environment, fields)
     example = examples.example(environment, named, 1, _encode({**row, "gold": _whole(gold, roles)}))
-    row, asked = await _judged(environment, named, example, row)
+    try:
+        require_all_moves(environment, stored)
+        row = await _without_observation(environment, example, row)
+        row, asked = await _judged(environment, named, example, row)
+    except GymError as error:
+        if isinstance(error, UsageError):
+            raise
+        raise UsageError(f"{named} cannot be judged: {error.message}") from error
     gold = _whole(gold, {role: said for role, said in roles.items() if role in asked})
     return _write(into or environment.examples, row, gold)
+
+
+async def _without_observation(
+    environment: LoadedEnvironment, example: Example, row: dict[str, Any]
+) -> dict[str, Any]:
+    """The row as it was before the first observation of an episode was appended to its input."""
+    resource = environment.resource
+    if not issubclass(resource.session_type, Episode):
+        return row
+    async with session_of(resource, example.row, example.answers().models(resource.roles)) as session:
+        assert isinstance(session, Episode)
+        observed = [_decode(item) for item in await resource.reset(session)]
+    params, given = _params(row), _input(row)
+    began = len(given) - len(observed)
+    if not observed or given[max(0, began) :] != observed:
+        return row
+    return {**row, "responses_create_params": {**params, "input": given[:began]}}
 
 
 async def _judged(
@@ -74,11 +98,8 @@ async def _judged(
 ) -> tuple[dict[str, Any], set[str]]:
     """The row without what the verifier added to it, and the roles that the verifier asked."""
     subject, answers = Subject(environment, [example]), example.answers()
-    try:
-        response = await examples.play(environment.resource, example)
-        verdict = await subject.judge(example, response, answers)
-    except GymError as error:
-        raise UsageError(f"{named} cannot be judged: {error.message}") from error
+    response = await examples.play(environment.resource, example)
+    verdict = await subject.judge(example, response, answers)
     wanted = environment.definition.gold_reward
     if abs(verdict.reward - wanted) > 1e-9:
         raise UsageError(

@@ -53,7 +53,14 @@ from msgspec import Raw
 
 from gym_testing.checks.judged_file import JudgedFile, StoredGroups, StoredLine, column_of
 from gym_testing.checks.stored_row import FILE_LINE as FILE_LINE
-from gym_testing.checks.stored_row import Read, RejectedRow, ReverifiedRow, decode_named, decode_stored
+from gym_testing.checks.stored_row import (
+    Read,
+    RejectedRow,
+    ReverifiedRow,
+    decode_named,
+    decode_stored,
+    require_all_moves,
+)
 
 ROWS_PER_SLOT = 16
 ASKED_AGAIN = 8
@@ -98,7 +105,8 @@ class Reverifier:
 
         Raises:
             TaskError: the row has no response, no input, names no environment, or does not match its task; or
-                its reward exists only for its whole group, which `judge_file` judges.
+                it lacks the moves of other seats; or its reward exists only for its whole group, which
+                `judge_file` judges.
             ResourceError: the verifier raised, took too long, or returned no finite number.
             UsageError: the environment is unknown.
         """
@@ -115,6 +123,7 @@ class Reverifier:
         except UNREADABLE as error:
             raise TaskError(f"not a stored rollout: {error}") from error
         environment = self._given(stored.ref) or self._named(stored.ref)
+        require_all_moves(environment, stored)
         own = stored.own
         answers = RoleAnswers(RecordedAnswers(own.role_answers), self._models, own.role_sampling)
         models = answers.models(environment.resource.roles)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import msgspec
-from gym_runtime import Pending, Verdict
+from gym_runtime import Episode, Pending, Verdict
 from gym_runtime.environment import LoadedEnvironment, RoleAnswers, RoleLog
-from gym_runtime.errors import Fault
+from gym_runtime.errors import Fault, TaskError
 from gym_runtime.messages import RoleAnswer
 from msgspec import Raw
 
@@ -80,6 +80,8 @@ class Named(msgspec.Struct):
 class _Own(msgspec.Struct, frozen=True):
     role_answers: list[RoleAnswer] = []
     role_sampling: dict[str, dict[str, Any]] = {}
+    seat: str = ""
+    rewards: dict[str, float] = {}
 
 
 class Stored(Named, kw_only=True):
@@ -92,6 +94,17 @@ class Stored(Named, kw_only=True):
 
 decode_named = msgspec.json.Decoder(Named).decode
 decode_stored = msgspec.json.Decoder(Stored, strict=False).decode
+
+
+def require_all_moves(environment: LoadedEnvironment, stored: Stored) -> None:
+    """
+    Raises:
+        TaskError: the moves of several seats made the rollout, and its row has the words of one alone.
+    """
+    kind, own = environment.resource.session_type, stored.own
+    repeats_moves = issubclass(kind, Episode) and not kind.judged_by_transcript
+    if repeats_moves and own.seat and len(own.rewards) != 1:
+        raise TaskError(f"several seats moved, and the row has the words of '{own.seat}' alone")
 
 
 class Read(NamedTuple):

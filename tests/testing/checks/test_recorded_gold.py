@@ -110,6 +110,36 @@ def test_a_row_that_is_not_among_the_examples_is_added_without_what_the_run_adde
         ]
 
 
+EPISODE = """
+class Game(Episode[GoalTask]):
+    async def reset(self) -> str:
+        return "Begin."
+
+    async def step(self, reply: Reply) -> Step:
+        return Step(reward=float(reply.text == self.task.goal), terminated=True)
+
+environment = Environment(resource=Game, description="Say the goal.")
+"""
+
+
+def test_the_first_observation_of_an_episode_is_no_part_of_its_row(folder: Path) -> None:
+    module = str(written(folder, HEAD + EPISODE, rows()))
+    before, begun = lines(), {"role": "user", "content": "Begin."}
+    prompt = [{"role": "user", "content": "hi"}, begun]
+    results(stored({**rows()[1], "responses_create_params": {"input": prompt}}, "g1"))
+    assert main.run(["new", module, "--gold-from", "r.jsonl:1"]) == 0
+    assert lines() == before  # the row is found again, and had this gold
+
+
+def test_a_game_of_several_seats_is_no_gold(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    module = str(written(folder, HEAD + EPISODE, rows()))
+    before = lines()
+    results(stored(rows()[1], "g1", _gym={"seat": "first", "rewards": {"first": 1.0, "second": 0.0}}))
+    assert main.run(["new", module, "--gold-from", "r.jsonl:1"]) == 2
+    assert "several seats moved, and the row has the words of 'first' alone" in capsys.readouterr().err
+    assert lines() == before
+
+
 def test_what_the_judge_answered_is_part_of_the_gold(folder: Path) -> None:
     head = HEAD.replace("Reply, Session", "Model, Reply, Session")
     module = str(written(folder, head + JUDGED, rows()))

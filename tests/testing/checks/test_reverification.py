@@ -135,6 +135,21 @@ async def test_a_row_that_cannot_be_judged_says_why(
         await reverify(None, mcqa_row("", **change))
 
 
+async def test_a_game_of_several_seats_whose_row_has_the_words_of_one_is_not_judged_again() -> None:
+    row: dict[str, Any] = {
+        "responses_create_params": {"input": "Play."},
+        "heaps": [3],
+        "response": msgspec.Raw(Reply.of("<take>1 2</take>").raw),
+        "reward": 0.0,
+        "agent_ref": {"name": "nim"},
+        "_gym": {"seat": "first", "rewards": {"first": 0.0, "second": 1.0}},
+    }
+    with pytest.raises(TaskError, match="several seats moved, and the row has the words of 'first' alone"):
+        await reverify(None, msgspec.json.encode(row))
+    alone = {**row, "heaps": [2], "_gym": {"seat": "first", "rewards": {"first": 1.0}}}
+    assert (await reverify(None, msgspec.json.encode(alone))).reward == 1.0
+
+
 async def test_a_row_without_a_response_is_no_rollout() -> None:
     with pytest.raises(TaskError, match="not a stored rollout: Object missing required field `response`"):
         await reverify(None, b'{"reward": 1.0}')
