@@ -234,9 +234,7 @@ class Container:
             StartError: it cannot be started, or has ended.
             SetupError: it has no image.
         """
-        await self.start()
-        if self._child is not None and not self._ready:
-            await self._started()
+        await self.ready()
         if self._child is None:
             raise StartError(self.ended or "")
         if not isinstance(self._child, container_engines.Contained):
@@ -371,6 +369,8 @@ class Container:
             await other.close()
         if child is not None:
             with anyio.CancelScope(shield=True):
+                if not self._ready:  # an image's FIFO as /etc/passwd holds up the start, and that the removal
+                    await child.end()
                 await child.close()
 
     def _lost(self, start_s: float) -> Result:

@@ -183,6 +183,45 @@ def test_a_system_goes_on_without_the_node_of_an_agent(tmp_path: Path) -> None:
     assert len({row["_gym"]["rollout_id"] for row in made}) == len(made) == ROLLOUTS // 2
 
 
+PREEMPTED = """\
+PreemptType=preempt/partition_prio
+PreemptMode=REQUEUE
+PartitionName=low Nodes=n1 PriorityTier=1 PreemptMode=REQUEUE GraceTime=25 State=UP
+PartitionName=high Nodes=n1 PriorityTier=2 State=UP
+"""
+
+
+def test_a_preempted_worker_that_drains_within_the_grace_time_is_queued_again(tmp_path: Path) -> None:
+    values = Values(
+        environments=(NAME,), model="openai/stub", model_urls=("http://n0:8000/v1",), concurrency=SLOTS
+    )
+    write("slurm", tmp_path, values)
+    rows = tmp_path / "rows.jsonl"
+    rows.write_bytes(b"".join(re.sub(rb"\n", b" ", ROW) % index + b"\n" for index in range(ROLLOUTS // 2)))
+    variables = {
+        "GYM": SCRIPT,
+        "GYM_BROKER": str(tmp_path / "gym-broker"),
+        "GYM_ENGINE": shlex.join([*COMMAND, "--host", "0.0.0.0", "--port", "8000", "--latency-s", "0.3"]),
+    }
+    with (
+        cluster(tmp_path, "head", "n0", "n1") as hosts,
+        slurm(hosts, tmp_path / "slurm", more=PREEMPTED, **variables) as jobs,
+    ):
+        system = System(jobs, tmp_path)
+        jobs.run("sbatch", "--nodelist=n0", "--gres=gpu:1", str(tmp_path / "system.sbatch"))
+        until(lambda: len(system.agents()) == 1)
+        run = system.ask("publish", str(rows), "--environment", NAME).split()[-1]
+        jobs.run("sbatch", "--partition=low", str(tmp_path / "workers.sbatch"), "agent")
+        until(lambda: system.agents() == [SLOTS] * 2)
+        jobs.run("sbatch", "--partition=high", "--exclusive", "--wrap=sleep 600")
+        until(lambda: len(system.agents()) == 1)
+        until(lambda: "wrap R" in jobs.run("squeue", "--format=%j %t"))
+        assert "gym-workers PD" in jobs.run("squeue", "--format=%j %t")
+        system.ask("collect", run, "-o", str(tmp_path / "out.jsonl"))
+    made = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
+    assert len({row["_gym"]["rollout_id"] for row in made}) == len(made) == ROLLOUTS // 2
+
+
 def test_the_autoscaler_looks_after_its_own_jobs_only(tmp_path: Path) -> None:
     values = Values(
         environments=(NAME,), model="openai/stub", model_urls=("http://n0:8000/v1",), concurrency=SLOTS

@@ -11,6 +11,8 @@ import shlex
 import signal
 import subprocess
 import sys
+import time
+from contextlib import suppress
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -176,6 +178,33 @@ def test_the_job_of_a_system_ends_with_its_broker(tmp_path: Path) -> None:
     finally:
         os.killpg(job.pid, signal.SIGKILL)
         job.wait()
+
+
+@pytest.mark.parametrize(("preempted", "requeued"), [("2026-11-28T12:00:00", True), ("None", False)])
+def test_a_job_of_workers_is_queued_again_after_a_preemption_only(
+    tmp_path: Path, preempted: str, requeued: bool
+) -> None:
+    write("slurm", tmp_path, VALUES)
+    told = tmp_path / "told"
+    commands = {
+        "scontrol": f"echo $* >>{told}; echo PreemptEligibleTime=2026-11-28T11:00:00 PreemptTime={preempted}",
+        "srun": f"trap 'exit 3' TERM; echo srun >>{told}; while :; do sleep 0.1; done",
+    }
+    for name, does in commands.items():
+        (tmp_path / name).write_text(f"#!/bin/sh\n{does}\n")
+        (tmp_path / name).chmod(0o755)
+    variables = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}", "SLURM_JOB_ID": "7"}
+    job = subprocess.Popen(["bash", "workers.sbatch"], cwd=tmp_path, env=variables, start_new_session=True)
+    try:
+        while not told.exists():
+            assert job.poll() is None
+            time.sleep(0.02)
+        os.killpg(job.pid, signal.SIGTERM)  # as Slurm does, to every process of the job
+        assert job.wait() == 3
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(job.pid, signal.SIGKILL)
+    assert told.read_text().splitlines() == ["srun", "show job 7", *(["requeue 7"] if requeued else [])]
 
 
 @pytest.mark.parametrize("numbers", [(), ("1",), ("0", "many"), ("0", "8", "9")])

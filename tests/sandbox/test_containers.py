@@ -446,6 +446,29 @@ async def test_what_a_base_image_brings_is_judged(
         podman.run("rmi", "--force", base)
 
 
+@pytest.mark.slow
+async def test_a_container_whose_image_holds_up_its_start_is_removed_at_once(podman: images.Engine) -> None:
+    """Podman opens the image's ``/etc/passwd`` while it holds the container's lock."""
+    image, maker = f"{images.NAME}-stuck", f"gym-{os.getpid()}-maker"
+    made = podman.run("run", f"--name={maker}", images.NAME, "mkfifo", "/etc/passwd")
+    assert made.returncode == 0, made.stderr
+    try:
+        assert podman.run("commit", maker, image).returncode == 0
+        podman.run("rm", maker)
+        async with container(image) as box, anyio.create_task_group() as tasks:
+            tasks.start_soon(box.ready)
+            with anyio.fail_after(20 * busy()):  # less than the removal would wait for the start
+                child = None
+                while not child or podman.run("container", "exists", child.name).returncode:
+                    await anyio.sleep(0.1)
+                    child = box._child  # pyright: ignore[reportPrivateUsage]
+                    assert isinstance(child, container_engines.Contained)
+                tasks.cancel_scope.cancel()
+                await box.close()
+    finally:
+        podman.run("rmi", "--force", image)
+
+
 async def test_a_sandbox_without_an_image_has_neither_users_nor_a_network() -> None:
     with pytest.raises(SetupError, match="no user 'alice'; name an image"):
         Container(directory="testbed").as_user("alice")

@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 
 from gym_runtime.bus.interface import Headers
+from gym_runtime.bus.wire import STATUS
 
 
 class ApiError(msgspec.Struct, frozen=True):
@@ -67,3 +68,14 @@ class Kept(msgspec.Struct, frozen=True):
     headers: Headers
     payload: bytes
     sequence: int
+
+
+_BEGINNINGS = (b'{"type":"io.nats.jetstream.', b'{"stream":"', b'{"error":{')
+"""Of answers of the API, and to what is stored; no message between workers and clients begins like these."""
+
+
+def is_of_jetstream(reply: str, headers: Headers, payload: bytes) -> bool:
+    """Whether JetStream sent a message: whoever may ask it can name any subject for the answer, also those of
+    workers and clients to which it may not publish."""
+    marked = "Nats-Stream" in headers or STATUS in headers or reply.startswith("$JS.")
+    return marked or payload.startswith(_BEGINNINGS)

@@ -19,7 +19,7 @@ from gym_runtime import clock
 from gym_runtime.bus.blobs import Blobs, Damaged, Inline, is_reference
 from gym_runtime.bus.identity import credentials_for, names_file, parse, read_join, trust
 from gym_runtime.bus.interface import Delivery, Headers, Incoming, QueueDepth, Record, Stop
-from gym_runtime.bus.jetstream_answers import Kept
+from gym_runtime.bus.jetstream_answers import Kept, is_of_jetstream
 from gym_runtime.bus.link import Link, Role
 from gym_runtime.bus.pull import Rank, Slots
 from gym_runtime.bus.puller import Puller, open_queue
@@ -153,6 +153,8 @@ class NatsBus:
         names = self._names
 
         def listener(subject: str, reply: str, headers: Headers, payload: bytes) -> None:
+            if is_of_jetstream(reply, headers, payload):
+                return
             incoming = Incoming(names.bare(subject), payload, reply, headers or None)
             if is_reference(payload):
                 self._tasks.start_soon(self._fetch, incoming, receive)
