@@ -144,6 +144,7 @@ class Router:
             try:
                 if worker is None:
                     worker = await self._find_worker(view, pool, request, budget)
+                lonely_since = None
                 if asked is not None:
                     # Added before it is asked: it may act on the request even if its answer is lost.
                     asked.add(worker)
@@ -172,6 +173,7 @@ class Router:
                 finally:
                     self.lonely -= 1
             except Busy as error:
+                lonely_since = None
                 if worker is not None:
                     view.report(worker, 1.0)
                     if budget.deaths_of(_call_name(kind, request)) >= ALONE_AT:
