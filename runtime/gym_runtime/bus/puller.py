@@ -97,7 +97,7 @@ class QueueDelivery:
         self.subject, self.payload = subject, payload
         stamp = Stamp.of(reply)
         self.deliveries, self.stored_s = stamp.deliveries, stamp.stored_s
-        self.settled = False
+        self.settled = self.put_off = False
 
     @property
     def headers(self) -> Headers | None:
@@ -119,7 +119,7 @@ class QueueDelivery:
     def give_back(self, delay_s: float = 0.0) -> None:
         """`release`, for places that cannot wait."""
         if not self.settled:
-            self.settled = True
+            self.settled, self.put_off = True, delay_s > 0
             # A plain -NAK is delivered again at once; the delay is in nanoseconds.
             delay = b' {"delay": %d}' % int(delay_s * 1e9) if delay_s > 0 else b""
             self._link.post(self._reply, b"-NAK" + delay)
@@ -361,6 +361,9 @@ class Puller:
         finally:
             delivery.give_back(delay_s)
             self._in_flight.pop(delivery, None)
+            if delivery.put_off:
+                # Its queue is not preferred to one whose tasks can be worked on.
+                self._share.went_without(time.monotonic())
             self._feed("finished")
             self._wake.set()
 

@@ -45,8 +45,11 @@ def publish(
     names = (environment,) if environment else ()
     settings = rollouts.chosen(roles=roles.pools())
 
-    async def main() -> str:
-        with opened(sources(names, file, rows.limit), rows) as dataset:
+    # Before there is an event loop, in which Ctrl-C would not end the wait for the rows of a pipe. With the
+    # context: a part of the run must not stay behind under an id that was not printed.
+    with sigterm_as_ctrl_c(), opened(sources(names, file, rows.limit), rows) as dataset:
+
+        async def main() -> str:
             async with connect(urls, prefix=broker.prefix) as gym:
                 info = await gym.publish(dataset, settings)
                 for line in unserved(
@@ -56,7 +59,6 @@ def publish(
                     models=[settings.model_pool, *RunPlan(dataset, settings).role_pools],
                 ):
                     terminal.note(line)
-        return info.run
+            return info.run
 
-    with sigterm_as_ctrl_c():  # a part of the run must not stay behind under an id that was not printed
         print(run_async(main))

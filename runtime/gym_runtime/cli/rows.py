@@ -51,6 +51,9 @@ def opened(
     Args:
         adopt, earlier_rows: as for `open_dataset`.
     """
+    for source in found:
+        if Path(source.path).is_fifo():
+            terminal.note(f"the rows are read from the pipe {source.path} until its writer closes it")
     with open_dataset(
         *found,
         limit=rows.limit,

@@ -37,7 +37,7 @@ from gym_runtime.client.row_sources import (
     line,
     served_model,
 )
-from gym_runtime.client.run import CLOSE_S, IN_FLIGHT, collect, run_rollouts
+from gym_runtime.client.run import IN_FLIGHT, collect, run_rollouts
 from gym_runtime.client.runs import Runs
 from gym_runtime.client.session import Environments, EnvironmentSession, Said
 from gym_runtime.client.standing_run import StandingRun
@@ -55,6 +55,7 @@ from gym_runtime.files.forks import NO_CHANGE, Change, forked
 from gym_runtime.files.recorded_run import RecordedRun
 from gym_runtime.files.rows import Numbering, expand
 from gym_runtime.files.stored_images import Images
+from gym_runtime.logs import logger
 from gym_runtime.messages import calls
 from gym_runtime.messages.alarms import Alarm
 from gym_runtime.messages.fork import OnDifference
@@ -66,6 +67,7 @@ from gym_runtime.messages.run_control import RunControl, changed, settable
 from gym_runtime.messages.stored_records import RunInfo, asked_here, new_run_id
 from gym_runtime.rollout.groups import Group, GroupPolicy
 from gym_runtime.rpc.members import Heartbeat, all_workers, drain, named
+from gym_runtime.timing import PATIENCE_S
 from gym_runtime.workers.adapter import ModelSettings
 
 CONTROL_S = 600.0
@@ -532,8 +534,18 @@ class Client:
             except BaseException:
                 # The caller never gets the run's id, so the published rollouts would run in vain. `cancel`
                 # empties the queue first, which gives a full broker the room to store that the run is over.
-                with anyio.move_on_after(CLOSE_S, shield=True), suppress(GymError):
-                    await self.driver.cancel(info.run)
+                ended = False
+                try:
+                    # Not a few seconds: over a slow link the rollouts that are being sent go first.
+                    with anyio.move_on_after(PATIENCE_S, shield=True), suppress(GymError):
+                        await self.driver.cancel(info.run)
+                        ended = True
+                finally:
+                    if not ended:
+                        logger().warning(
+                            f"run {info.run} was published in part, and perhaps goes on; to end it: "
+                            f"gym-runtime cancel {info.run}"
+                        )
                 raise
             if (now := await self.driver.known(info)).closed:
                 # The run was cancelled meanwhile; nothing waits for the tasks published since then.

@@ -207,8 +207,9 @@ class Account:
                 pass
 
     async def give_back(self) -> bool:
-        """Store that the task is given back: its last attempt neither failed nor was lost."""
-        self.attempt_over(failed=False)
+        """Store that the task is given back: its last attempt, if any began, neither failed nor was lost."""
+        if self._started_s is not None:
+            self.attempt_over(failed=False)
         return await self.note(working=False, last=True)
 
     async def note(self, *, working: bool, last: bool = False) -> bool:

@@ -76,6 +76,7 @@ class Router:
         members: the members that are alive.
         views: the workers that are alive, by kind.
         waiting: the requests without an answer yet, in the order in which they began.
+        lonely: how many requests wait for a worker of a pool that has none.
         paces: how long answers take, by kind and pool.
         meter: the counters of the asking worker.
     """
@@ -86,6 +87,7 @@ class Router:
         self.members = Members(bus, *kinds, own=own, watches=watches)
         self.views = self.members.views
         self.waiting: dict[InFlightRequest, None] = {}
+        self.lonely = 0
         self.paces: dict[tuple[str, str], Pace] = {}
         self.meter = Meter()
         self._bus = bus
@@ -142,6 +144,7 @@ class Router:
             try:
                 if worker is None:
                     worker = await self._find_worker(view, pool, request, budget)
+                lonely_since = None
                 if asked is not None:
                     # Added before it is asked: it may act on the request even if its answer is lost.
                     asked.add(worker)
@@ -162,10 +165,15 @@ class Router:
                     raise NoWorker(
                         f"no worker serves {kind} '{pool}' since {NO_WORKER_GRACE_S:.0f} s; {why}", stage=kind
                     ) from error
-                # A limit, because the pool may have workers that this view does not know yet.
-                with anyio.move_on_after(0.25):
-                    await view.change().wait()
+                self.lonely += 1
+                try:
+                    # A limit, because the pool may have workers that this view does not know yet.
+                    with anyio.move_on_after(0.25):
+                        await view.change().wait()
+                finally:
+                    self.lonely -= 1
             except Busy as error:
+                lonely_since = None
                 if worker is not None:
                     view.report(worker, 1.0)
                     if budget.deaths_of(_call_name(kind, request)) >= ALONE_AT:
@@ -240,6 +248,10 @@ class Router:
         """Return when a worker of a model may be asked."""
         while self.held(pool):
             await self.views["model"].change().wait()
+
+    def serves(self, kind: str, pool: str) -> bool:
+        """Whether a worker of a pool is known."""
+        return (kind, pool) in self._services or bool(self.views[kind].workers(pool))
 
     # -- one call to a worker of this process -------------------------------------------------------------
 

@@ -32,7 +32,7 @@ from gym_runtime.rollout.journal import FAILED_TASK
 from gym_runtime.rollout.record import refused_record
 from gym_runtime.rollout.rollout import Agent
 from gym_runtime.rpc.answer import Service
-from gym_runtime.rpc.ask import Router
+from gym_runtime.rpc.ask import NO_WORKER_GRACE_S, Router
 from gym_runtime.rpc.lost import Stalls
 from gym_runtime.rpc.quarantine import FIRST, Before, RolloutPlace
 from gym_runtime.timing import GIVE_BACK_S
@@ -42,6 +42,11 @@ from gym_runtime.workers.run_controls import RunControls
 
 NOTE_S = 1.0
 """How often an agent worker looks for rollouts whose time must be noted (`gym_runtime.rollout.account`)."""
+
+UNSERVED_S = 5.0
+"""How long too many rollouts may wait for a worker that is missing before some are given back, and after how
+long these are delivered again: so long after the first time, twice so long after the second, up to
+`NO_WORKER_GRACE_S`. Thousands may wait so."""
 
 
 class AgentWorker:
@@ -72,6 +77,8 @@ class AgentWorker:
         self.worker, self.slots = worker, slots
         self.serving, self.in_use = False, 0
         self._bus = bus
+        # The other half is for rollouts that can go on.
+        self._lonely_at_most = (slots + 1) // 2
         self._pull = partial(bus.pull, slots=Slots(slots), handle=self._handle)
         self._agents = dict(agents)
         self._router = Router(bus, own=worker, services=near)
@@ -233,8 +240,17 @@ class AgentWorker:
             await self._ended.free(fate, fenced=fenced)
             await fate.attempts.close()
 
+    def _must_leave(self, task: RolloutSpec) -> bool:
+        """Whether no worker serves what a rollout needs, and as many as may wait for one do so."""
+        needed = [("resource", task.environment), ("model", task.model)][: 1 if task.candidates else 2]
+        return self._router.lonely >= self._lonely_at_most and not all(
+            self._router.serves(kind, pool) for kind, pool in needed
+        )
+
     async def _verdict(self, fate: Fate, place: RolloutPlace) -> Verdict:
         """Run the rollout; returns the verdict on its delivery."""
+        if self._must_leave(fate.task):
+            return _unserved(fate)
         self._ended.begin(fate)
         self._controls.begin(fate)
         refusal = self._suspects.refuse(fate)
@@ -322,16 +338,31 @@ class AgentWorker:
             logger().info("a task was given back without a note of it", error=str(error))
 
     async def _note_time(self) -> None:
-        """Store from time to time how long the attempts have taken."""
+        """Store from time to time how long the attempts have taken; free slots where too many wait."""
+        room_s = clock.monotonic()
         while True:
             await anyio.sleep(NOTE_S)
-            for fate in self._fates:
+            excess = self._router.lonely - self._lonely_at_most
+            if excess <= 0:
+                room_s = clock.monotonic()
+            # Not sooner: a worker that is started again is back in seconds, and their sessions may be open.
+            elif clock.monotonic() < room_s + UNSERVED_S:
+                excess = 0
+            for fate in reversed([*self._fates]):
+                # They began at once, when none waited yet. The last ones, so that the first ones can fail.
+                if excess > 0 and not fate.attempts.stopped and self._must_leave(fate.task):
+                    excess -= 1
+                    fate.stop(_unserved(fate))
                 if not fate.account.due:
                     continue
                 try:
                     await fate.account.note(working=True)
                 except GymError as error:
                     logger().info("the time of a rollout was not stored", error=str(error))
+
+
+def _unserved(fate: Fate) -> GiveBack:
+    return GiveBack(min(NO_WORKER_GRACE_S, UNSERVED_S * fate.delivery.deliveries))
 
 
 def _span(fate: Fate) -> AbstractContextManager[None]:

@@ -25,6 +25,7 @@ from gym_runtime.system.spec import SystemSpec
 from gym_runtime.system.system import running
 from gym_runtime.workers.adapter import ModelSettings
 from running import runs
+from runtime.cli.started import SCRIPT
 from stubs import stub_engine
 from time_limits import busy
 
@@ -217,6 +218,20 @@ async def test_a_publish_that_is_terminated_leaves_no_part_of_a_run(tmp_path: Pa
             assert [run.state for run in await gym.runs()] == ["cancelled"]
     finally:
         broker.stop()
+
+
+async def test_a_publish_that_waits_for_a_pipes_writer_says_so_and_ends_at_ctrl_c(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "rows")
+    publish = [SCRIPT, "publish", str(tmp_path / "rows"), "--nats", "nats://127.0.0.1:1"]
+    async with await anyio.open_process(publish, stdout=subprocess.DEVNULL) as process:
+        assert process.stderr is not None
+        said = ""
+        async for text in TextReceiveStream(process.stderr):
+            said += text
+            if said.endswith("until its writer closes it\n"):
+                process.send_signal(signal.SIGINT)
+        assert await process.wait() == 130, said
+        assert said.count("\n") == 1
 
 
 async def test_collect_says_that_the_rest_will_not_come_after_a_killed_publish(tmp_path: Path) -> None:

@@ -339,6 +339,33 @@ async def test_a_run_whose_publishing_fails_is_cancelled(monkeypatch: pytest.Mon
         await here.at_rest()
 
 
+async def test_a_part_of_a_run_is_cancelled_however_long_the_link_is_slow(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async with running_client(Hang()) as here, here.another() as away:
+        line: Any = away.driver.bus
+
+        async def cut(*_: Any, **__: Any) -> None:
+            line.cut()
+            raise BrokerError("the broker's disk is full")
+
+        async def mend_later() -> None:
+            await anyio.sleep(20)
+            line.mend()
+
+        monkeypatch.setattr(line, "enqueue", cut)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(mend_later)
+            with pytest.raises(BrokerError, match="disk is full"):
+                await away.publish(rows(10), environment=NAME)
+        (info,) = await here.gym.runs()
+        assert info.state == "cancelled"
+        with pytest.raises(BrokerError, match="disk is full"):
+            await away.publish(rows(10), environment=NAME)
+        assert f"gym-runtime cancel {(await here.gym.runs())[-1].run}" in capsys.readouterr().err
+        line.mend()
+
+
 async def test_a_day_old_run_whose_client_is_away_for_a_moment_goes_on() -> None:
     async with running_client() as here, here.another() as away:
         line: Any = away.driver.bus

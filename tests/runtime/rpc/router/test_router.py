@@ -213,6 +213,22 @@ async def test_without_any_worker_it_gives_up_after_a_grace_and_names_the_remedy
     assert NO_WORKER_GRACE_S <= clock.monotonic() - started_s < NO_WORKER_GRACE_S + 1
 
 
+async def test_the_grace_begins_again_with_each_worker_that_was_there(cluster: Cluster) -> None:
+    """A worker that is lost and started again, for another call's sake, is not missing."""
+    gate = Gate("a")
+
+    async def come_and_go() -> None:
+        await anyio.sleep(0.7 * NO_WORKER_GRACE_S)
+        first = await cluster.add("a", gate.handle)
+        await gate.calls.until(1)
+        first.cut()
+        await anyio.sleep(0.7 * NO_WORKER_GRACE_S)
+        await cluster.add("b", naming("b"))
+
+    async with background(come_and_go):
+        assert (await cluster.ask(within_s=3600)).worker == "b"
+
+
 @pytest.mark.slow
 async def test_an_outage_of_the_broker_does_not_count_as_time_without_workers(cluster: Cluster) -> None:
     """The workers have left before it, as when a job with both is queued again."""

@@ -6,14 +6,17 @@ from collections import Counter
 from contextlib import suppress
 
 import anyio
+import msgspec
 import pytest
 from gym_runtime import UsageError
 from gym_runtime.adapters import CallContext, ModelAnswer, ModelCall
+from gym_runtime.environment.environment import LoadedEnvironment
 from gym_runtime.errors import BrokerError, ModelRefused
 from gym_runtime.messages.outcomes import Completed, RolloutRecord
 from gym_runtime.messages.rollout_spec import RolloutSpec
 from gym_runtime.messages.run_control import RunControl, control_subject, encode_control
 from gym_runtime.messages.stored_records import RunInfo
+from gym_runtime.rpc.ask import NO_WORKER_GRACE_S
 from gym_runtime.workers.run_controls import LOOK_S
 from gym_testing.small_system import Engine, SmallSystem, answer, function_call, rollout_spec, row
 from runtime.workers.agent_worker.agents import fault_of, row_of
@@ -316,3 +319,23 @@ async def test_runs_get_slots_by_their_shares_and_priorities(system: SmallSystem
     await all_done(system, 20, "first")
     await all_done(system, 150, "one")
     await all_done(system, 150, "two")
+
+
+@pytest.mark.parametrize("priority", [None, 1])
+async def test_a_run_whose_environment_has_no_worker_leaves_half_of_the_slots_to_others(
+    system: SmallSystem, engine: Slow, desk: LoadedEnvironment, priority: int | None
+) -> None:
+    driver = system.client.driver
+    await driver.open_run(RunInfo(run="first", total=40, agents=["tool_loop"], priority=priority))
+    await system.add_agent(slots=4)
+    await driver.publish(
+        rollout_spec(row(), run="first", task=task, environment="later", max_attempts=9) for task in range(40)
+    )
+    await anyio.sleep(1)
+    await published(system, 8)
+    with anyio.fail_after(8 * TURNS):
+        await all_done(system, 8)
+    # Those that have a slot failed after this time, before as now; the others wait for a worker.
+    await anyio.sleep(NO_WORKER_GRACE_S)
+    await system.add_resource(msgspec.structs.replace(desk, name="later"), name="resource-2")
+    await all_done(system, 40, "first")
