@@ -56,6 +56,9 @@ from gym_runtime.timing import MEMBER_ANSWER_S, OUTAGE_S, REPLACED_S, RETRY_PAUS
 NO_WORKER_GRACE_S = 30.0
 """How long a request waits for any worker of its pool: a supervisor restarts a worker within a few
 seconds, a model server restarts within half a minute."""
+UNSERVED_S = 5.0
+"""How long a pool has no worker until requests for it count as `Router.lonely`: a worker that is started again
+is back in less."""
 SESSION_GRACE_S = 1.0
 """How long a call to a session waits for a worker that the broker does not know: after a restart of the
 broker a worker may connect shortly after its callers."""
@@ -76,7 +79,7 @@ class Router:
         members: the members that are alive.
         views: the workers that are alive, by kind.
         waiting: the requests without an answer yet, in the order in which they began.
-        lonely: how many requests wait for a worker of a pool that has none.
+        lonely: how many requests wait for a worker of a pool that has had none for `UNSERVED_S`.
         paces: how long answers take, by kind and pool.
         meter: the counters of the asking worker.
     """
@@ -158,20 +161,22 @@ class Router:
                     continue
                 lonely_since = lonely_since or clock.monotonic()
                 # Workers can be missed only while there is a broker.
-                if clock.monotonic() - max(lonely_since, self._bus.connected_s) > NO_WORKER_GRACE_S:
+                lonely_s = clock.monotonic() - max(lonely_since, self._bus.connected_s)
+                if lonely_s > NO_WORKER_GRACE_S:
                     blocked = view.last_blocked(pool)
                     start = f"start one with: gym-runtime start {kind}:{pool}"
                     why = f"the last was {blocked}" if blocked else start
                     raise NoWorker(
                         f"no worker serves {kind} '{pool}' since {NO_WORKER_GRACE_S:.0f} s; {why}", stage=kind
                     ) from error
-                self.lonely += 1
+                counted = lonely_s > UNSERVED_S
+                self.lonely += counted
                 try:
                     # A limit, because the pool may have workers that this view does not know yet.
                     with anyio.move_on_after(0.25):
                         await view.change().wait()
                 finally:
-                    self.lonely -= 1
+                    self.lonely -= counted
             except Busy as error:
                 lonely_since = None
                 if worker is not None:

@@ -4,22 +4,21 @@ The process is forked from the supervisor. It writes to a pipe: ``ready``, ``dra
 leave, and the reason of its end if it knows one. It drains at `DRAIN_SIGNAL`, and ends when the lifeline, a
 pipe that the supervisor keeps open, is closed.
 
-A process that ended is started again after a growing pause, however often: a call that ends its workers is
-found by `gym_runtime.rpc.quarantine`, and the others go on. `MAX_FALSE_STARTS` in a row that never became
-ready stop the system.
+A process that ended is started again after a growing pause. More than `MAX_RESTARTS` within
+`RESTART_WINDOW_S` stop the system, and so do `MAX_FALSE_STARTS` in a row that never became ready.
 """
 
 from __future__ import annotations
 
 import contextlib
 import gc
-import math
 import os
 import signal
 import sys
 import time
 import traceback
 import uuid
+from collections import deque
 from functools import partial
 from typing import NoReturn
 
@@ -31,10 +30,13 @@ from gym_runtime.errors import GymError, RuntimeFault, TransportError, UsageErro
 from gym_runtime.retrying import Backoff, Pauses
 from gym_runtime.system.spec import DRAIN_LINE, DRAIN_SIGNAL, READY_LINE, WAITING, PoolSpec, SystemSpec
 
-RESTART_WINDOW_S = 60.0
-"""After so long without a death of its process a slot's pauses begin again with the first."""
+RESTART_WINDOW_S = 300.0
+"""The time in which a worker's restarts are counted, until its slot gives up."""
 RESTART_PAUSES = Pauses(first_s=0.05, longest_s=1.6)
 """The pauses before a worker is started again."""
+MAX_RESTARTS = 100
+"""A row that ends its workers ends three, until `gym_runtime.rpc.quarantine` lets it fail: so many restarts are
+dozens of such rows, or a worker that fails at every row."""
 MAX_FALSE_STARTS = 5
 GC_THRESHOLD = (150_000, 20, 100)
 """Rare collections: rollouts in flight are live objects, about a hundred each, which they scan in vain.
@@ -52,6 +54,30 @@ FROM_OUTSIDE = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP, si
 """The signals by which others end a process. Any other one shows that the process has crashed."""
 SIGNALS = (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 """The signals that the supervisor handles; its children reset them."""
+
+
+class Deaths:
+    """How often one process died within the last seconds, and how often it may."""
+
+    def __init__(self, most: int, within_s: float) -> None:
+        self._at_s: deque[float] = deque()
+        self._most, self._within_s = most, within_s
+
+    def count(self, what: str) -> int:
+        """Count one more death; return how many there were.
+
+        Raises:
+            UsageError: there were too many.
+        """
+        now = time.monotonic()
+        self._at_s.append(now)
+        # The newest is within the window, so the deque does not become empty.
+        while self._at_s[0] < now - self._within_s:
+            self._at_s.popleft()
+        count = len(self._at_s)
+        if count > self._most:
+            raise UsageError(f"{what}, {count} times within {self._within_s:.0f} s; see its log above")
+        return count
 
 
 class End(msgspec.Struct, frozen=True):
@@ -89,7 +115,7 @@ class Slot:
         self.start_at_s = 0.0
         self._worked = False
         self._said = ""
-        self._died_s = -math.inf
+        self._deaths = Deaths(MAX_RESTARTS, RESTART_WINDOW_S)
         self._false_starts = 0
         self._backoff = Backoff(RESTART_PAUSES)
 
@@ -196,14 +222,13 @@ class Slot:
         """Have the slot filled again after a pause.
 
         Raises:
-            UsageError: its processes do not get ready.
+            UsageError: its processes have died too often.
         """
         if self._false_starts >= MAX_FALSE_STARTS:
             raise UsageError(f"{what}; it failed {self._false_starts} times to get ready; see its log above")
-        before_s, self._died_s = self._died_s, time.monotonic()
-        if self._died_s - before_s > RESTART_WINDOW_S:
+        if self._deaths.count(what) == 1:
             self._backoff.reset()
-        self.start_at_s = self._died_s + self._backoff.next_s()
+        self.start_at_s = time.monotonic() + self._backoff.next_s()
 
 
 def _work(system: SystemSpec, slot: Slot, lifeline: int, report: int) -> int:

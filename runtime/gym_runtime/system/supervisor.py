@@ -5,10 +5,10 @@ have no threads, so the supervisor has neither threads nor an event loop. It rea
 standard input and runs as long as that is open: a line ``drain`` stops it gracefully, and at the end of the
 input (its owner died) it stops within seconds. It writes `Event` lines to standard output.
 
-A process that died is started again, unless it is a worker that never becomes ready
-(`gym_runtime.system.slot`), or a broker that dies too often. A worker that reports why it cannot start is not
-started again, and the whole system stops with that reason. There is one exception: if the slot has worked
-before and the connection to the broker failed, the worker is started again until it succeeds.
+A process that died is started again, unless that has happened too often (`gym_runtime.system.slot`). A worker
+that reports why it cannot start is not started again, and the whole system stops with that reason. There is
+one exception: if the slot has worked before and the connection to the broker failed, the worker is started
+again until it succeeds.
 
 Stopping drains, agents first: what they finish or give back needs resources, models and the broker. It
 makes no difference whether a signal reaches the supervisor alone or every process of the system, as from
@@ -27,7 +27,6 @@ import shutil
 import signal
 import sys
 import time
-from collections import deque
 from importlib import import_module
 from pathlib import Path
 
@@ -35,10 +34,10 @@ from msgspec.structs import replace
 from setproctitle import setproctitle
 
 from gym_runtime import logs
-from gym_runtime.errors import UNREADABLE, GymError, UsageError
+from gym_runtime.errors import UNREADABLE, GymError
 from gym_runtime.plugins import plugins
 from gym_runtime.system.private_broker import Broker
-from gym_runtime.system.slot import RESTART_WINDOW_S, SIGNALS, Slot
+from gym_runtime.system.slot import SIGNALS, Deaths, Slot
 from gym_runtime.system.spec import Event, Kind, SystemSpec, decode_system, encode, health_file
 from gym_runtime.timing import HASTY_KILL_S, STORE_LOOK_S
 
@@ -48,31 +47,10 @@ ALONE_S = 0.5
 """A worker that was asked to leave is taken to be the only one after so long: a signal to all processes
 reaches the supervisor sooner."""
 
+BROKER_RESTARTS, BROKER_WINDOW_S = 20, 60.0
+"""More restarts of the broker in so long stop the system."""
+
 STOP_ORDER: tuple[Kind, ...] = ("agent", "resource", "model")
-MAX_RESTARTS = 20
-"""More restarts of the broker within `RESTART_WINDOW_S` stop the system."""
-
-
-class Deaths:
-    """How often one process died recently."""
-
-    def __init__(self) -> None:
-        self._at_s: deque[float] = deque()
-
-    def count(self, what: str) -> None:
-        """Count one more death.
-
-        Raises:
-            UsageError: there were more than `MAX_RESTARTS` within `RESTART_WINDOW_S`.
-        """
-        now = time.monotonic()
-        self._at_s.append(now)
-        # The newest is within the window, so the deque does not become empty.
-        while self._at_s[0] < now - RESTART_WINDOW_S:
-            self._at_s.popleft()
-        count = len(self._at_s)
-        if count > MAX_RESTARTS:
-            raise UsageError(f"{what}, {count} times within {RESTART_WINDOW_S:.0f} s; see its log above")
 
 
 class Supervisor:
@@ -82,7 +60,7 @@ class Supervisor:
         self._system = system
         self._slots = [Slot(pool) for pool in system.pools for _ in range(pool.processes)]
         self._broker: Broker | None = None
-        self._broker_deaths = Deaths()
+        self._broker_deaths = Deaths(BROKER_RESTARTS, BROKER_WINDOW_S)
         self._broker_looked_s = 0.0
         self._stopping = False
         self._limit_s = float("inf")

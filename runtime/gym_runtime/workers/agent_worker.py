@@ -32,7 +32,7 @@ from gym_runtime.rollout.journal import FAILED_TASK
 from gym_runtime.rollout.record import refused_record
 from gym_runtime.rollout.rollout import Agent
 from gym_runtime.rpc.answer import Service
-from gym_runtime.rpc.ask import NO_WORKER_GRACE_S, Router
+from gym_runtime.rpc.ask import NO_WORKER_GRACE_S, UNSERVED_S, Router
 from gym_runtime.rpc.lost import Stalls
 from gym_runtime.rpc.quarantine import FIRST, Before, RolloutPlace
 from gym_runtime.timing import GIVE_BACK_S
@@ -42,11 +42,6 @@ from gym_runtime.workers.run_controls import RunControls
 
 NOTE_S = 1.0
 """How often an agent worker looks for rollouts whose time must be noted (`gym_runtime.rollout.account`)."""
-
-UNSERVED_S = 5.0
-"""How long too many rollouts may wait for a worker that is missing before some are given back, and after how
-long these are delivered again: so long after the first time, twice so long after the second, up to
-`NO_WORKER_GRACE_S`. Thousands may wait so."""
 
 
 class AgentWorker:
@@ -339,15 +334,9 @@ class AgentWorker:
 
     async def _note_time(self) -> None:
         """Store from time to time how long the attempts have taken; free slots where too many wait."""
-        room_s = clock.monotonic()
         while True:
             await anyio.sleep(NOTE_S)
             excess = self._router.lonely - self._lonely_at_most
-            if excess <= 0:
-                room_s = clock.monotonic()
-            # Not sooner: a worker that is started again is back in seconds, and their sessions may be open.
-            elif clock.monotonic() < room_s + UNSERVED_S:
-                excess = 0
             for fate in reversed([*self._fates]):
                 # They began at once, when none waited yet. The last ones, so that the first ones can fail.
                 if excess > 0 and not fate.attempts.stopped and self._must_leave(fate.task):
@@ -362,6 +351,7 @@ class AgentWorker:
 
 
 def _unserved(fate: Fate) -> GiveBack:
+    """Deliver it again later, each time later than before: thousands may wait so."""
     return GiveBack(min(NO_WORKER_GRACE_S, UNSERVED_S * fate.delivery.deliveries))
 
 

@@ -10,9 +10,9 @@ import anyio
 import pytest
 from gym_runtime.client import make_pools
 from gym_runtime.errors import UsageError
-from gym_runtime.system.slot import MAX_FALSE_STARTS, Slot
+from gym_runtime.rpc.quarantine import MAX_DEATHS
+from gym_runtime.system.slot import MAX_FALSE_STARTS, Deaths, Slot
 from gym_runtime.system.spec import Event, PoolSpec, SystemSpec
-from gym_runtime.system.supervisor import MAX_RESTARTS, Deaths
 from gym_runtime.system.system import running
 from gym_runtime.workers.adapter import ModelSettings
 from runtime.system.supervisor.supervised import NAME, is_empty, model, spec
@@ -45,19 +45,18 @@ async def test_a_worker_that_never_gets_ready_is_given_up_soon(tmp_path: Path) -
     assert [event.event for event in said].count("restarted") == MAX_FALSE_STARTS - 1
 
 
-def test_a_worker_that_gets_ready_is_started_again_however_often_it_dies() -> None:
-    slot = Slot(PoolSpec(kind="resource", names=(NAME,)))
-    for _ in range(2 * MAX_RESTARTS):
-        slot.ready = True
-        slot.put_off("it died")
-
-
-def test_a_broker_that_dies_again_and_again_is_given_up() -> None:
-    deaths = Deaths()
-    for _ in range(MAX_RESTARTS):
-        deaths.count("it died")
+def test_a_process_that_dies_again_and_again_is_given_up() -> None:
+    deaths = Deaths(20, 60.0)
+    assert [deaths.count("it died") for _ in range(20)] == [*range(1, 21)]
     with pytest.raises(UsageError, match=r"^it died, 21 times within 60 s; see its log above$"):
         deaths.count("it died")
+
+
+def test_thirty_rows_that_end_their_workers_end_no_system() -> None:
+    slot = Slot(PoolSpec(kind="resource", names=(NAME,)))
+    for _ in range(30 * MAX_DEATHS):
+        slot.ready = True
+        slot.put_off("it died")
 
 
 @pytest.mark.parametrize(
