@@ -71,7 +71,11 @@ _REFUSED = {
     "prompt": "prompt templates are not stored here; send their text",
 }
 # A failed response has one of a few codes. ``invalid_prompt`` tells a client that a retry would not help.
-_CODES: dict[Kind, str] = {"invalid": "invalid_prompt", "rate_limit": "rate_limit_exceeded"}
+_CODES: dict[Kind, str] = {
+    "invalid": "invalid_prompt",
+    "overflow": "context_length_exceeded",
+    "rate_limit": "rate_limit_exceeded",
+}
 _JOINT = "__"
 _Names = Mapping[str, tuple[str, str]]
 
@@ -273,6 +277,14 @@ def overflow(model: str, repeated: Mapping[str, Any] = MappingProxyType({})) -> 
     return Raw(encode(response))
 
 
+def is_overflow(raw: Raw) -> bool:
+    """Whether an answer is that of `overflow`: an engine that answers counts the tokens that it has read."""
+    if b'"incomplete"' not in bytes(raw):
+        return False
+    response = decode_response(raw)
+    return response.status == "incomplete" and not response.output and response.usage == Usage()
+
+
 # -- answers to clients ---------------------------------------------------------------------------------
 
 
@@ -304,17 +316,22 @@ def write_events(raw: Raw, asked: Asked) -> Iterator[bytes]:
 
 
 def _error_event(problem: Problem) -> bytes:
-    """A failed response, which ends the stream.
+    """An error and a failed response, which end the stream.
 
-    Clients expect a response's first event before all others, and some do not know the ``error`` event.
+    Clients expect a response's first event before all others. `openai` raises the ``error``, which others,
+    such as Codex, do not know.
     """
     begun = Response(id=f"resp_{uuid4().hex}", created_at=int(time.time()), status="in_progress")
     said = {"code": _CODES.get(problem.kind, "server_error"), "message": problem.message}
     failed = msgspec.structs.replace(begun, status="failed", error=Raw(encode(said)))
-    stages = (("response.created", begun), ("response.failed", failed))
+    stages: dict[str, dict[str, Any]] = {
+        "response.created": {"response": begun},
+        "error": decode_fields(openai_error(problem)[1]),
+        "response.failed": {"response": failed},
+    }
     return b"".join(
-        event({"type": name, "sequence_number": number, "response": response}, name)
-        for number, (name, response) in enumerate(stages)
+        event({"type": name, "sequence_number": number, **more}, name)
+        for number, (name, more) in enumerate(stages.items())
     )
 
 
@@ -478,4 +495,6 @@ RESPONSES = ApiDialect(
     events=write_events,
     error=openai_error,
     error_event=_error_event,
+    # As OpenAI does it: Codex recognises it only there.
+    in_streams=frozenset({"overflow"}),
 )
