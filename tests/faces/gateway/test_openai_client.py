@@ -14,6 +14,8 @@ from gym_faces.dialects import responses_api
 from gym_runtime.adapters import ModelAnswer
 from gym_runtime.errors import ModelLimited, ModelRefused, ModelUnavailable
 from gym_testing.small_system import answer, function_call
+from models.openai.openai_adapter import entered
+from stubs import stub_engine
 
 pytestmark = pytest.mark.anyio
 
@@ -140,6 +142,19 @@ async def test_log_probabilities_in_a_stream() -> None:
     assert found["response.content_part.added"].part.logprobs == []
     for name in ("delta", "done"):
         assert [one.logprob for one in found[f"response.output_text.{name}"].logprobs] == [-0.5]
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_log_probabilities_in_chat_completions(stream: bool) -> None:
+    asked: Any = {"model": "policy", "messages": USER, "logprobs": True, "top_logprobs": 1}
+    with stub_engine.running() as stub:
+        async with entered(stub.url, api="chat") as engine, standing(engine) as stand, client(stand) as made:
+            said = await made.chat.completions.create(**asked, stream=stream)
+            choices = [one.choices[0] async for one in said] if stream else said.choices
+    found: Any = [one.logprobs.content for one in choices if one.logprobs]
+    assert [one.token for one in found[0]]
+    assert all(one.logprob <= 0 and one.bytes for one in found[0])
+    assert len(found) == 1
 
 
 async def test_models_are_the_pools() -> None:
