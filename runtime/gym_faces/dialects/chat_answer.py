@@ -39,7 +39,7 @@ from msgspec import Raw
 
 from gym_faces.dialects.chat_request import read_request
 from gym_faces.dialects.dialect import ApiDialect, Asked, ForeignAnswer, check_text, event, openai_error
-from gym_faces.dialects.pieces import decode_text, encode, identity, is_null, is_string
+from gym_faces.dialects.pieces import decode_text, encode, finite, identity, is_null, is_string
 
 _INCOMPLETE = {
     "length": "max_output_tokens",
@@ -209,7 +209,8 @@ def _items(message: _Answered, made: str, cut: bool, logprobs: bytes) -> Iterato
     for number, call in enumerate(calls):
         call_id = encode(call.id or f"call_{made}{number}")
         # Gemini's signature of the call, which must come back with it.
-        signed = b"" if is_null(call.extra_content) else b',"extra_content":%b' % call.extra_content
+        more = bytes(call.extra_content)
+        signed = b"" if is_null(more) else b',"extra_content":%b' % finite(more)
         yield (
             b'{"arguments":%b,"call_id":%b,"name":%b,"type":"function_call","id":%b,"status":"completed"%b}'
             % (_arguments(call.function.arguments), call_id, call.function.name or b'""', call_id, signed)

@@ -52,7 +52,7 @@ from gym_faces.dialects.dialect import (
     event,
     openai_error,
 )
-from gym_faces.dialects.pieces import decode_fields, decode_text, encode, identity, is_null, present
+from gym_faces.dialects.pieces import decode_fields, decode_text, encode, finite, identity, is_null, present
 
 PATH = "/responses"
 _REPEATED = (
@@ -223,7 +223,7 @@ def read_answer(body: bytes) -> Raw:
     except UnicodeDecodeError as error:
         raise ForeignAnswer(str(error)) from error
     try:
-        response = decode_response(body)
+        response = decode_response(body := finite(body))
     except UNREADABLE:
         return _repaired(body)
     # The output has a default, so that an object of another kind decodes, too.

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import math
 import socket
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
+import msgspec
 import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
@@ -35,6 +37,8 @@ async def saying(body: Any, api: str = "chat") -> AsyncIterator[Adapter]:
     """The adapter before an engine that answers every call with this body and status 200."""
 
     async def say(_: web.Request) -> web.Response:
+        if isinstance(body, bytes):
+            return web.Response(body=body, content_type="application/json")
         return web.json_response(body)
 
     app = web.Application()
@@ -68,6 +72,31 @@ async def test_half_an_answer_beside_an_error_is_none(
     async with saying({"choices": [choice], **beside}) as adapter:
         with pytest.raises(ModelUnavailable, match=said):
             await adapter.respond(model_call(), context())
+
+
+@pytest.mark.parametrize("number", [b"1e999", b"-2.5E+400", b"[0.1e0310,1" + b"0" * 30 + b"]"])
+@pytest.mark.parametrize(
+    ("api", "body"),
+    [
+        (
+            "responses",
+            b'{"output":[{"type":"message","role":"assistant","score":%b,"content":[{"type":"output_text",'
+            b'"text":"1e999","annotations":[]}]}],"metadata":{"x":%b},"created_at":1e3}',
+        ),
+        (
+            "chat",
+            b'{"choices":[{"finish_reason":"tool_calls","message":{"content":"1e999","tool_calls":[{"id":"c",'
+            b'"function":{"name":"f","arguments":"{}"},"extra_content":{"x":[%b,%b]}}]}}]}',
+        ),
+    ],
+)
+async def test_a_number_that_no_double_holds_does_not_reach_a_row(
+    api: str, body: bytes, number: bytes
+) -> None:
+    async with saying(body % (number, number), api) as adapter:
+        said = bytes((await adapter.respond(model_call(), context())).response)
+    assert msgspec.json.decode(said)["output"][0]["content"][0]["text"] == "1e999"
+    json.loads(said, parse_float=lambda text: pytest.fail(text) if math.isinf(float(text)) else text)
 
 
 @pytest.mark.parametrize("status", ["cancelled", "in_progress"])
