@@ -39,9 +39,9 @@ MAX_ITEMS = 20_000
 MAX_OBJECTS = 500_000
 """Objects and lists of one request, also counting brackets in its texts: three bytes of JSON take hundreds in
 memory, and a microsecond each of the event loop."""
-MAX_KEYS = 200_000
-"""Keys of the objects of one request. To read one takes the interpreter's lock for up to a microsecond, so a
-thread does not spare the event loop that time. A conversation of 20,000 items has about 100,000."""
+MAX_KEYS = 100_000
+"""Keys of the objects of one request. To read one takes the interpreter's lock for up to half a microsecond,
+so a thread does not spare the event loop that time. A conversation of 20,000 items has up to so many."""
 _SLICE_BYTES = 2**16
 
 _HALF = re.compile(rb"\\u[dD][89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F])")
