@@ -18,6 +18,7 @@ from gym_models.openai import Adapter
 from gym_models.wire import preflight
 from gym_runtime import logs
 from gym_runtime.errors import (
+    ModelLimited,
     ModelRefused,
     ModelUnavailable,
     TaskError,
@@ -49,13 +50,31 @@ async def saying(body: Any, api: str = "chat") -> AsyncIterator[Adapter]:
 
 
 @pytest.mark.parametrize("more", [{}, {"choices": []}])
-async def test_an_overflow_that_a_router_passes_on_is_one(more: dict[str, Any]) -> None:
-    refusal = {"code": 400, "message": "This model's maximum context length is 8 tokens"}
+@pytest.mark.parametrize("code", [400, "400", "context_length_exceeded"])
+async def test_an_overflow_that_a_router_passes_on_is_one(more: dict[str, Any], code: int | str) -> None:
+    refusal = {"code": code, "message": "This model's maximum context length is 8 tokens"}
     async with saying({"error": refusal, **more}) as adapter:
         response = decoded(await adapter.respond(model_call(), context()))
     assert response.status == "incomplete"
     assert response.incomplete_details is not None
     assert response.incomplete_details.reason == "max_output_tokens"
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        ({"code": "401", "message": "no"}, ModelRefused),
+        ({"code": "429", "message": "later"}, ModelLimited),
+        ({"code": "503", "message": "later"}, ModelUnavailable),
+        ({"code": "overloaded", "message": "later"}, ModelUnavailable),
+    ],
+)
+@pytest.mark.parametrize("api", ["chat", "responses"])
+async def test_an_errors_code_may_be_a_text(error: dict[str, str], kind: type[Exception], api: str) -> None:
+    async with saying({"error": error}, api) as adapter:
+        with pytest.raises(kind) as caught:
+            await adapter.respond(model_call(), context())
+    assert type(caught.value) is kind
 
 
 @pytest.mark.parametrize(
