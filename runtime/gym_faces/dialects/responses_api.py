@@ -378,7 +378,7 @@ def _pieces(one: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
     """The events between an item's beginning and its end."""
     match one.get("type", "message"):
         case "message":
-            content: str | list[dict[str, Any]] = one["content"]
+            content: str | list[dict[str, Any]] = one["content"] or ""
             if isinstance(content, str):
                 content = [{"type": "output_text", "text": content, "annotations": []}]
             for index, part in enumerate(content):
@@ -388,10 +388,10 @@ def _pieces(one: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
             yield "function_call_arguments.done", {"name": one["name"], "arguments": one["arguments"]}
         case "reasoning":
             for index, part in enumerate(one.get("summary") or ()):
-                place = {"summary_index": index}
+                place, said = {"summary_index": index}, part.get("text") or ""
                 yield "reasoning_summary_part.added", {**place, "part": {**part, "text": ""}}
-                yield "reasoning_summary_text.delta", {**place, "delta": part["text"]}
-                yield "reasoning_summary_text.done", {**place, "text": part["text"]}
+                yield "reasoning_summary_text.delta", {**place, "delta": said}
+                yield "reasoning_summary_text.done", {**place, "text": said}
                 yield "reasoning_summary_part.done", {**place, "part": part}
             for index, part in enumerate(one.get("content") or ()):
                 yield from _content_part(index, part)

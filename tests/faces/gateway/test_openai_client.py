@@ -144,6 +144,16 @@ async def test_log_probabilities_in_a_stream() -> None:
         assert [one.logprob for one in found[f"response.output_text.{name}"].logprobs] == [-0.5]
 
 
+async def test_items_without_their_texts_in_a_stream() -> None:
+    items = [
+        {"type": "reasoning", "id": "r", "summary": [{"type": "summary_text"}]},
+        {"type": "message", "id": "m", "role": "assistant", "content": None},
+    ]
+    async with standing(answer(*items)) as stand, client(stand) as made:
+        events = [one async for one in await made.responses.create(model="m", input="hi", stream=True)]
+    assert events[-1].type == "response.completed"
+
+
 @pytest.mark.parametrize("stream", [False, True])
 async def test_log_probabilities_in_chat_completions(stream: bool) -> None:
     asked: Any = {"model": "policy", "messages": USER, "logprobs": True, "top_logprobs": 1}
