@@ -102,7 +102,7 @@ class HarnessCalls:
         self.scope = anyio.CancelScope()
         self.failure: GymError | None = None
         self.incomplete: str | None = None
-        self.overflowed = False
+        self.overflowed = self._shortens = False
         self.refused: TaskError | None = None
         self._part: list[_Answered] | None = None
         self._between = False
@@ -151,6 +151,7 @@ class HarnessCalls:
         answer, response = turn.response.output, Raw(_encode(turn.response))
         self.overflowed = is_overflow(response)
         if self.overflowed:
+            self._shortens = True
             return ModelAnswer(response=response)  # for which the gateway tells the program its API's error
         other = None if items == written else written
         tools = bool(msgspec.json.decode(params.get("tools", NULL)))
@@ -164,6 +165,9 @@ class HarnessCalls:
         answered = _Answered(known.name, turn, instructions)
         if self._part is not None:  # else they would be kept for nothing
             self._part.append(answered)
+        if self._shortens and tools and not in_transcript:
+            transcript.end_with(known.name)  # what the program goes on with, not the longer one before
+            in_transcript = True
         if in_transcript and not self._between:
             self._show(answered)
         return ModelAnswer(response=response)

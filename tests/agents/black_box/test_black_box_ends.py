@@ -160,6 +160,28 @@ async def test_a_conversation_that_is_too_long(
     assert [item["content"][0]["text"] for item in row["response"]["output"]] == ["done"]
 
 
+async def test_the_conversation_that_was_shortened_is_judged(harness: Any) -> None:
+    program = (
+        PLAIN
+        + """
+import urllib.error
+tools = [{"type": "function", "function": {"name": "f"}}]
+said = []
+try:
+    for number in range(4):
+        said.append({"role": "user", "content": str(number)})
+        said.append({"role": "assistant", "content": ask("", messages=said, tools=tools)})
+except urllib.error.HTTPError:
+    ask("Go on.", tools=tools)
+    ask("A title?")
+"""
+    )
+    record = await play(harness(program), Engine(answer("1"), answer("2"), OVERFLOW, answer("done")))
+    assert (record.outcome, record.turns, record.reward) == (Completed(), 5, 1.0)
+    row = json.loads(bytes(record.row))
+    assert row["responses_create_params"]["input"] == [{"role": "user", "content": "Go on."}]
+
+
 async def test_a_first_prompt_that_is_too_long(harness: Any) -> None:
     record = await play(harness(PLAIN + "ask('x')"), Engine(OVERFLOW))
     assert isinstance(record.outcome, Failed)
