@@ -6,18 +6,19 @@ They are journaled, answered from the journal after a loss, and laid out as the 
 from __future__ import annotations
 
 import secrets
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager, suppress
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast
 
 import anyio
 import anyio.to_thread
 import msgspec
+from gym_faces.dialects.responses_api import is_overflow
 from gym_faces.recordings import Found, PastCall, PastCalls, Transcript, off_loop, tools_digest
 from gym_runtime import GymError, ResourceError, TaskError
 from gym_runtime.adapters import ModelAnswer, Rollout, Turn
-from gym_runtime.errors import UNREADABLE, JournalMismatch, ModelRefused
+from gym_runtime.errors import UNREADABLE, JournalMismatch, ModelRefused, leaf
 from gym_runtime.messages import (
     NULL,
     CreateParams,
@@ -91,6 +92,8 @@ class HarnessCalls:
         scope: ends when the rollout is over before the harness is.
         failure: what ended it, if that was an error.
         incomplete: why the last answer stops short, or None.
+        overflowed: the last conversation was longer than the model's context. It is not in the transcript,
+            because the program may ask again with a shorter one.
         tool_turn: held while a tool of the environment is called, because a session's calls do not overlap.
         refused: why the last request since `begin_part` was not one that a model can answer, or None.
     """
@@ -99,6 +102,7 @@ class HarnessCalls:
         self.scope = anyio.CancelScope()
         self.failure: GymError | None = None
         self.incomplete: str | None = None
+        self.overflowed = self._shortens = False
         self.refused: TaskError | None = None
         self._part: list[_Answered] | None = None
         self._between = False
@@ -144,7 +148,11 @@ class HarnessCalls:
             self.fail(error)
             raise
         self.refused = None
-        answer = turn.response.output
+        answer, response = turn.response.output, Raw(_encode(turn.response))
+        self.overflowed = is_overflow(response)
+        if self.overflowed:
+            self._shortens = True
+            return ModelAnswer(response=response)  # for which the gateway tells the program its API's error
         other = None if items == written else written
         tools = bool(msgspec.json.decode(params.get("tools", NULL)))
         in_transcript = await off_loop(
@@ -157,9 +165,12 @@ class HarnessCalls:
         answered = _Answered(known.name, turn, instructions)
         if self._part is not None:  # else they would be kept for nothing
             self._part.append(answered)
+        if self._shortens and tools and not in_transcript:
+            transcript.end_with(known.name)  # what the program goes on with, not the longer one before
+            in_transcript = True
         if in_transcript and not self._between:
             self._show(answered)
-        return ModelAnswer(response=Raw(_encode(turn.response)))
+        return ModelAnswer(response=response)
 
     async def _recognised(self, name: str, written: list[Raw], params: dict[str, Raw]) -> _Known:
         """A call, as it is recorded or will be. Instructions in ``params`` become those of the past, too."""
@@ -215,6 +226,21 @@ class HarnessCalls:
                 await found_one.wait()
         return await find()
 
+    @contextmanager
+    def working(self) -> Generator[None]:
+        """The program's work, until it or the rollout is over.
+
+        Raises:
+            ResourceError: the program failed, and not because the model's context was too short for it.
+        """
+        try:
+            with self.scope:
+                yield
+        except (GymError, BaseExceptionGroup) as failure:
+            error = leaf(failure)
+            if not self.overflowed or not isinstance(error, ResourceError) or error.retryable:
+                raise
+
     def begin_part(self) -> None:
         """The program is about to work on another prompt."""
         self.refused, self._between = None, False
@@ -269,7 +295,11 @@ class HarnessCalls:
                 "or GOOGLE_GEMINI_BASE_URL?",
                 stage="agent",
             )
-        if self.incomplete is not None:
+        if self.overflowed and self._shown is None:
+            raise ModelRefused("the first prompt does not fit the model's context", stage="model")
+        if self.overflowed:
+            self._rollout.truncate("max_output_tokens")
+        elif self.incomplete is not None:
             self._rollout.truncate(self.incomplete)
 
     def fail(self, error: GymError) -> None:

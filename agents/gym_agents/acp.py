@@ -147,7 +147,7 @@ class Agent:
         first = prompt_parts([Raw(_encode(user_message(rollout.params.instructions or ""))), *items])
         async with workplace(rollout, calls, partner.call_tool, self.variables) as place:
             command = [filled(part, place.fill) for part in said]
-            with calls.scope:
+            with calls.working():
                 variables, allow = place.variables, options.permissions == "allow"
                 async with acp_connection(command, variables, place.folder.work, allow=allow) as program:
                     session: _Session | None = None
@@ -213,7 +213,10 @@ class _Session:
             calls.begin_part()
             ended = await self._program.prompt(self._name, self._blocks(parts), _Prompted)
             rollout.notes["acp_stop_reason"] = reason = shown(ended.stop_reason[:100])
-            turn = self._checked(calls, ended, calls.end_part(self._program.said))
+            turn = calls.end_part(self._program.said)
+            if calls.overflowed:
+                return None
+            turn = self._checked(calls, ended, turn)
             if reason in _CUT:
                 return rollout.truncate(turn.incomplete or _CUT[reason])
             if turn.incomplete is not None:

@@ -82,7 +82,7 @@ class Agent:
             shown = [{**fill, "images": path} for path in write_images(place.folder.own, images)]
             forms = [(part, shown if _IMAGES in part else [fill]) for part in said]
             command = [filled(part, each) for part, fills in forms for each in fills]
-            with calls.scope:
+            with calls.working():
                 await _work(command, given, place.variables, place.folder.work)
         calls.end(said[0])
 

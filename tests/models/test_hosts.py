@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
+import shutil
+import ssl
 import time
 from http.server import ThreadingHTTPServer
+from pathlib import Path
 from typing import Any, ClassVar
 
 import anyio
 import pytest
 from gym_models.openai import Adapter
 from gym_models.wire import rate_limit
+from gym_models.wire.endpoint import Endpoint
+from gym_models.wire.http import Pool
 from gym_models.wire.rate_limit import Limit
+from gym_runtime import clock
 from gym_runtime.errors import ModelRefused, ModelUnavailable, UsageError
 from gym_runtime.workers.adapter import ModelSettings
 from models.json_server import JsonHandler, serving
@@ -18,6 +25,7 @@ from models.model_calls import context, decoded, model_call, output
 from models.proxy import proxied
 from stubs import stub_engine
 from stubs.stub_engine import StubEngine
+from tables import table
 from time_limits import busy
 
 pytestmark = pytest.mark.anyio
@@ -118,6 +126,54 @@ async def test_a_proxy_that_lets_no_tls_through(stub: StubEngine, monkeypatch: p
         with pytest.raises(UsageError, match=r"models\.example\.com.*403"):
             await Adapter(settings("https://models.example.com/v1")).__aenter__()
         assert proxy.requests == ["CONNECT models.example.com:443"]
+
+
+# -- TLS ----------------------------------------------------------------------------------------------
+
+
+async def failure_of_tls(serve: Any, tls: ssl.SSLContext | None = None) -> ModelUnavailable | ModelRefused:
+    """What a call fails with at a server that treats each connection so."""
+    server = await asyncio.start_server(serve, "127.0.0.1", 0, ssl=tls)
+    async with server:
+        url = f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1"
+        async with Pool(Endpoint(url=url, headers={}, private=False)) as pool:
+            with pytest.raises((ModelUnavailable, ModelRefused)) as caught:
+                await pool.post("/responses", b"{}", deadline_s=clock.monotonic() + 10 * busy())
+    assert isinstance(caught.value, ModelUnavailable | ModelRefused)
+    return caught.value
+
+
+@table(
+    ("said", "error"),
+    [
+        (b"\x15\x03\x03\x00\x02\x02\x50", ModelUnavailable),  # the alert "internal error"
+        (b"\x15\x03\x03\x00\x02\x01\x00", ModelUnavailable),  # "close notify"
+        (b"", ModelUnavailable),
+        (b"HTTP/1.1 400 Bad Request\r\n\r\n", ModelRefused),
+    ],
+)
+async def test_a_handshake_that_ends_early_may_be_tried_again(said: bytes, error: type[Exception]) -> None:
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(100)
+        writer.write(said)
+        writer.close()
+
+    assert type(await failure_of_tls(serve)) is error
+
+
+async def test_a_certificate_that_is_not_trusted_is_so_for_any_call(tmp_path: Path) -> None:
+    openssl = shutil.which("openssl")
+    if openssl is None:
+        pytest.skip("needs openssl")
+    key, certificate = tmp_path / "key.pem", tmp_path / "cert.pem"
+    request = f"req -x509 -newkey rsa:2048 -nodes -keyout {key} -out {certificate} -subj /CN=localhost"
+    await anyio.run_process([openssl, *request.split(), "-addext", "subjectAltName=IP:127.0.0.1"])
+    own = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    own.load_cert_chain(certificate, key)
+    error = await failure_of_tls(lambda reader, writer: writer.close(), own)
+    assert isinstance(error, ModelRefused)
+    assert error.any_call  # so that another replica is asked
+    assert "certificate verify failed" in error.message
 
 
 # -- how fast -----------------------------------------------------------------------------------------

@@ -44,6 +44,7 @@ class Call(msgspec.Struct, frozen=True):
     parallel_tool_calls: bool | None = None
     stream: bool | None = None
     return_token_ids: bool = False
+    logprobs: bool = False
 
     @property
     def conversation(self) -> list[_Entry]:
@@ -165,6 +166,7 @@ def chat_answer(call: Call, size_bytes: int, text: str = DONE) -> bytes:
         answer["prompt_token_ids"] = _ids(0, tokens_in)
         # Each prompt begins with all tokens before it, as the conversations of real engines do.
         choice["token_ids"] = _ids(tokens_in, tokens_out)
+    if call.return_token_ids or call.logprobs:
         choice["logprobs"] = _logprobs(tokens_in, tokens_out)
     return _encode(answer)
 

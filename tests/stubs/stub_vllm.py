@@ -65,6 +65,7 @@ class StubVllm:
         output_layer: that of its output layer's; a reload of tied embeddings on a CPU keeps the old one.
         commands: what was done to its weights.
         says: what its model writes; by default as above.
+        spoiled: fields in place of those of each completion.
     """
 
     def __init__(
@@ -86,6 +87,7 @@ class StubVllm:
         self.aborted = 0
         self.commands: list[str] = []
         self.version, self.says = "default", ""
+        self.spoiled: dict[str, Any] = {}
         self.started = asyncio.Event()
         self.left = asyncio.Event()
         self._go_on = asyncio.Event()
@@ -217,6 +219,7 @@ class StubVllm:
                     for one in ids
                 ]
             }
+        choice |= self.spoiled
         return web.json_response(answer)
 
     async def _render(self, request: web.Request) -> web.Response:
@@ -248,6 +251,7 @@ class StubVllm:
             file = BytesIO()
             np.save(file, routed(body["token_ids"] + ids))
             choice["routed_experts"] = b64encode(file.getvalue()).decode()
+        choice |= self.spoiled
         answer = {"request_id": "g", "choices": [choice], "prompt_token_ids": body["token_ids"]}
         return web.json_response(answer)
 

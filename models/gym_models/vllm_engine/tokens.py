@@ -14,14 +14,14 @@ The first three need ``--enable-scale-out``. Source: vLLM 0.32, ``entrypoints/sc
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 from gym_faces.dialects import Logprobs, chat_answer, pieces
 from gym_runtime.adapters import Tokens, WeightSpan
 from gym_runtime.messages import pack_ids, pack_logprobs
 from gym_runtime.workers import moved
-from msgspec import Raw
+from msgspec import Meta, Raw
 
 RENDER = "/chat/completions/render"
 DERENDER = "/chat/completions/derender"
@@ -35,10 +35,14 @@ _RENDERED = (
 )
 
 
+Ids = list[Annotated[int, Meta(ge=0, lt=2**31)]]
+"""Token ids. Others cannot be stored, and no trainer can use them."""
+
+
 class Rendering(msgspec.Struct):
     """A conversation as the engine will see it; ``body`` is the whole answer."""
 
-    token_ids: list[int]
+    token_ids: Ids
     features: Raw = Raw()
     body: bytes = b""
 
@@ -46,7 +50,7 @@ class Rendering(msgspec.Struct):
 class Tokenized(msgspec.Struct):
     """An answer of ``TOKENIZE``."""
 
-    tokens: list[int]
+    tokens: Ids
 
 
 class _Place(msgspec.Struct):
@@ -61,12 +65,17 @@ class _Features(msgspec.Struct):
 class Choice(msgspec.Struct):
     """One completion: why it ended, and what it consists of."""
 
-    token_ids: list[int] | None = None
+    token_ids: Ids | None = None
     finish_reason: str | None = None
     stop_reason: int | str | None = None
     logprobs: Logprobs | None = None
     weight_versions: list[WeightSpan] | None = None
     routed_experts: Raw = Raw()
+
+    def __post_init__(self) -> None:
+        ids, said = self.token_ids or [], (self.logprobs and self.logprobs.content) or []
+        if said and len(said) != len(ids):
+            raise ValueError(f"{len(ids)} tokens and {len(said)} log-probabilities")
 
 
 class Generated(msgspec.Struct):
@@ -77,8 +86,8 @@ class Generated(msgspec.Struct):
     """
 
     request_id: str
-    choices: list[Choice]
-    prompt_token_ids: list[int] | None = None
+    choices: Annotated[list[Choice], Meta(min_length=1)]
+    prompt_token_ids: Ids | None = None
     kv_transfer_params: Raw = Raw()
 
 

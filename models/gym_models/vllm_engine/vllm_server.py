@@ -175,6 +175,8 @@ class VllmEngine(Engine):
             ask = partial(self._post, chat_request.PATH, context=context)
             await log_probs.warn_of_raw(self.model, self.endpoint.url, ask)
         generated = await self._ask(self.root + tokens.GENERATE, body, Generated, context)
+        # A router may leave them out.
+        generated.prompt_token_ids = generated.prompt_token_ids or prompt
         said = tokens.tokens(generated)
         if self._routed:
             said = with_experts(said, generated)

@@ -141,7 +141,11 @@ def _socket(address: tuple[Any, ...]) -> socket.socket:
 def _translate(error: aiohttp.ClientError) -> NoAnswer:
     reason = str(error)
     match error:
-        case aiohttp.ClientConnectorCertificateError() | aiohttp.ClientConnectorSSLError():
+        case aiohttp.ClientConnectorCertificateError():
+            return NoAnswer(reply.UNTRUSTED, reason)
+        # No TLS is spoken there. Any other failure may pass: a server that is overloaded, or that is started
+        # again, ends the handshake with an alert.
+        case aiohttp.ClientConnectorSSLError() if "WRONG_VERSION_NUMBER" in reason:
             return NoAnswer(reply.UNTRUSTED, reason)
         case aiohttp.ClientConnectorDNSError():
             return NoAnswer(reply.UNRESOLVED)

@@ -50,6 +50,7 @@ _CONTEXT = re.compile(
     r"|`inputs` (?:must have less than|tokens \+ `max_new_tokens` must be)",  # Hugging Face's TGI, Together
     re.IGNORECASE,
 )
+_STATUS = re.compile(r"[45][0-9]{2}")
 _CALLED = re.compile(r"/(?:models|responses|(?:chat/)?completions)$")
 """What a call adds to the base URL."""
 _DURATION = re.compile(r"(?<![\d.])(\d++(?:\.\d++)?)(ms|s|m|h|d)")
@@ -111,9 +112,13 @@ def passed_on(answer: Answer) -> Answer | None:
         error = _decode(answer.body).error
     except UNREADABLE:
         return None
-    if isinstance(error, _Error) and isinstance(error.code, int) and 400 <= error.code < 600:
-        return answer._replace(status=error.code)
-    return None
+    if not isinstance(error, _Error):
+        return None
+    code = error.code
+    if isinstance(code, str):  # LiteLLM's are texts, also within a stream that has begun
+        overflow = _CONTEXT.search(_text(answer.body)) is not None
+        code = 400 if overflow else int(code) if _STATUS.fullmatch(code) else None
+    return answer._replace(status=code) if isinstance(code, int) and 400 <= code < 600 else None
 
 
 def not_an_answer(answer: Answer, endpoint: Endpoint, reason: str) -> ModelError:

@@ -143,5 +143,6 @@ class Pool:
     def _translate(self, error: NoAnswer) -> ModelError:
         reason = self.endpoint.quote(error.reason.strip()).cut(MAX_REASON_CHARS)
         said = error.said.format(url=self.endpoint.url, reason=reason)
-        kind = ModelRefused if error.said == reply.UNTRUSTED else ModelUnavailable
-        return kind(said, stage="model")
+        if error.said == reply.UNTRUSTED:
+            return ModelRefused(said, stage="model", any_call=True)
+        return ModelUnavailable(said, stage="model")

@@ -39,7 +39,7 @@ from msgspec import Raw
 
 from gym_faces.dialects.chat_request import read_request
 from gym_faces.dialects.dialect import ApiDialect, Asked, ForeignAnswer, check_text, event, openai_error
-from gym_faces.dialects.pieces import decode_text, encode, identity, is_null, is_string
+from gym_faces.dialects.pieces import decode_text, encode, finite, identity, is_null, is_string
 
 _INCOMPLETE = {
     "length": "max_output_tokens",
@@ -209,7 +209,8 @@ def _items(message: _Answered, made: str, cut: bool, logprobs: bytes) -> Iterato
     for number, call in enumerate(calls):
         call_id = encode(call.id or f"call_{made}{number}")
         # Gemini's signature of the call, which must come back with it.
-        signed = b"" if is_null(call.extra_content) else b',"extra_content":%b' % call.extra_content
+        more = bytes(call.extra_content)
+        signed = b"" if is_null(more) else b',"extra_content":%b' % finite(more)
         yield (
             b'{"arguments":%b,"call_id":%b,"name":%b,"type":"function_call","id":%b,"status":"completed"%b}'
             % (_arguments(call.function.arguments), call_id, call.function.name or b'""', call_id, signed)
@@ -359,6 +360,14 @@ def _merged(pieces: Sequence[_CallPiece]) -> _Call:
 # -- a response becomes a client's completion -----------------------------------------------------------
 
 
+class _Logged(msgspec.Struct):
+    content: list[_Logged] = []
+    logprobs: list[Raw] | None = None
+
+
+_decode_logged = msgspec.json.Decoder(_Logged).decode
+
+
 class _Said:
     """A response's content in this dialect."""
 
@@ -366,17 +375,23 @@ class _Said:
         response = decode_response(raw)
         self.thought, self.text, self.refusal = "", "", ""
         self.calls: list[FunctionCall] = []
+        logprobs: list[Raw] = []
         for one in decode_items(response.output):
             match one:
                 case Reasoning():
                     self.thought += one.text
                 case Message():
                     self.text += one.text
+                    # A look at the bytes first: few messages have them.
+                    if one.raw is not None and b'"logprobs":[' in bytes(one.raw):
+                        for part in _decode_logged(one.raw).content:
+                            logprobs += part.logprobs or ()
                     self.refusal += "".join(part.refusal or "" for part in one.parts)
                 case FunctionCall():
                     self.calls.append(one)
                 case _:
                     raise ModelRefused(f"Chat Completions cannot carry the model's {type(one).__name__}")
+        self.logprobs = {"content": logprobs, "refusal": None} if logprobs else None
         self.finish_reason = _finish_reason(response, bool(self.calls))
         self.usage = _usage(response.usage or Usage())
         self.head = {
@@ -403,7 +418,12 @@ class _Said:
 def write_answer(raw: Raw, asked: Asked) -> bytes:
     """A completion."""
     said = _Said(raw, asked)
-    choice = {"index": 0, "message": said.message, "logprobs": None, "finish_reason": said.finish_reason}
+    choice = {
+        "index": 0,
+        "message": said.message,
+        "logprobs": said.logprobs,
+        "finish_reason": said.finish_reason,
+    }
     return encode({**said.head, "object": "chat.completion", "choices": [choice], "usage": said.usage})
 
 
@@ -416,7 +436,8 @@ def write_events(raw: Raw, asked: Asked) -> Iterator[bytes]:
         head["usage"] = None
 
     def chunk(delta: dict[str, Any], finish_reason: str | None = None) -> bytes:
-        choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish_reason}
+        logged = {"logprobs": said.logprobs if delta.get("content") else None}
+        choice = {"index": 0, "delta": delta, **logged, "finish_reason": finish_reason}
         return event({**head, "choices": [choice]})
 
     # OpenAI's first chunk has the role and an empty text.

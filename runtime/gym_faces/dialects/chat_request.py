@@ -38,7 +38,6 @@ _REFUSED = {
     "audio": "the models here answer in text",
     "prediction": "predicted outputs cannot be carried",
     "web_search_options": "there are no hosted tools here; give your own as functions",
-    "top_logprobs": "log-probabilities are not given to clients; they are captured with the tokens",
 }
 # Prefixes: dates may follow. Tools that a client runs itself (custom tools, shells, patches) are refused.
 _HOSTED = ("web_search", "file_search", "code_interpreter", "image_generation", "mcp", "tool_search")
@@ -99,8 +98,6 @@ def read_request(body: bytes) -> Asked:
     fields.refuse(_REFUSED)
     if fields.take("n", int, 1) != 1:
         raise TaskError("n: one answer per call; make several calls for several answers")
-    if fields.take("logprobs", bool, False):
-        raise TaskError(f"logprobs: {_REFUSED['top_logprobs']}")
     if fields.take("modalities", list[str], ["text"]) != ["text"]:
         raise TaskError("modalities: the models here answer in text")
     model = fields.take("model", str, "")
@@ -108,6 +105,10 @@ def read_request(body: bytes) -> Asked:
     options: _StreamOptions | None = fields.take("stream_options", _StreamOptions)
     items = read_messages(fields.require("messages", Annotated[list[Message], Meta(max_length=MAX_ITEMS)]))
     params = fields.take_raw(*_SAME)
+    # The Responses API asks for these by `include`.
+    if fields.take("logprobs", bool, False):
+        params |= {"include": [_LOGPROBS], **fields.take_raw("top_logprobs")}
+    fields.refuse({"top_logprobs": "this needs 'logprobs' to be true"})
     # The newer name comes second, so that it wins.
     for name in ("max_tokens", "max_completion_tokens"):
         if (limit := fields.take(name, int)) is not None:

@@ -12,11 +12,12 @@ only the rest is read.
 from __future__ import annotations
 
 import struct
+from typing import Annotated
 
 import msgspec
 from gym_runtime.adapters import ConversationNotes, Tokens
 from gym_runtime.messages import pack_ids, pack_json_ids, pack_logprobs
-from msgspec import Raw
+from msgspec import Meta, Raw
 
 from gym_faces.dialects.chat_answer import Choice, Completion, checked
 from gym_faces.dialects.dialect import ForeignAnswer
@@ -24,11 +25,13 @@ from gym_faces.dialects.pieces import encode, is_null
 
 _PREFIX = "token_id:"
 _PROMPT = b'"prompt_token_ids":'
+_MOST = 3e38
+"""As much as 32 bits hold."""
 
 
 # `gc=False`: one for each token, never part of a cycle.
 class Logprob(msgspec.Struct, gc=False):
-    logprob: float
+    logprob: Annotated[float, Meta(ge=-_MOST, le=_MOST)]
 
 
 class Logprobs(msgspec.Struct):
@@ -119,8 +122,13 @@ def read_answer(body: bytes, notes: ConversationNotes | None = None) -> tuple[Co
         if is_null(generated) and logprobs:
             sampled = pack_ids(_named_ids(body))
         prompt_ids = _packed(prompt.text)
-    except struct.error as error:
+    except (struct.error, ValueError) as error:  # the latter of a name such as token_id:x
         raise ForeignAnswer(f"a token id is not of 32 bits: {error}") from error
+    # The highest byte of a negative number has its first bit set.
+    if not (sampled[3::4].isascii() and prompt_ids[3::4].isascii()):
+        raise ForeignAnswer("a token id is negative")
+    if sampled and logprobs and len(sampled) != 4 * len(logprobs):
+        raise ForeignAnswer(f"{len(sampled) // 4} tokens and {len(logprobs)} log-probabilities")
     if prompt.past is not None:
         prompt_ids = prompt.past.ids + prompt_ids
     if notes is not None and prompt_ids and not is_null(generated):

@@ -21,6 +21,7 @@ from gym_faces.dialects.pieces import encode, present
 
 Kind = Literal[
     "invalid",
+    "overflow",
     "unauthorized",
     "forbidden",
     "not_found",
@@ -38,9 +39,9 @@ MAX_ITEMS = 20_000
 MAX_OBJECTS = 500_000
 """Objects and lists of one request, also counting brackets in its texts: three bytes of JSON take hundreds in
 memory, and a microsecond each of the event loop."""
-MAX_KEYS = 200_000
-"""Keys of the objects of one request. To read one takes the interpreter's lock for up to a microsecond, so a
-thread does not spare the event loop that time. A conversation of 20,000 items has about 100,000."""
+MAX_KEYS = 100_000
+"""Keys of the objects of one request. To read one takes the interpreter's lock for up to half a microsecond,
+so a thread does not spare the event loop that time. A conversation of 20,000 items has up to so many."""
 _SLICE_BYTES = 2**16
 
 _HALF = re.compile(rb"\\u[dD][89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F])")
@@ -96,6 +97,7 @@ class ApiDialect(msgspec.Struct, frozen=True, kw_only=True):
         events: makes the same answer as a stream, event by event.
         error: the status and the body of an error.
         error_event: an error once a stream has begun.
+        in_streams: the kinds of errors that a stream tells by events also where nothing was sent before them.
         keep_alive: what a stream that waits is sent, so that proxies keep it open; no client reads it.
     """
 
@@ -106,6 +108,7 @@ class ApiDialect(msgspec.Struct, frozen=True, kw_only=True):
     events: Callable[[Raw, Asked], Iterator[bytes]]
     error: Callable[[Problem], tuple[int, bytes]]
     error_event: Callable[[Problem], bytes]
+    in_streams: frozenset[Kind] = frozenset()
     keep_alive: bytes = b": at work\n\n"
 
     @property
@@ -161,6 +164,7 @@ class ErrorForm(NamedTuple):
 
 ERRORS: dict[Kind, ErrorForm] = {
     "invalid": ErrorForm(400, "invalid_request_error", None, "invalid_request_error"),
+    "overflow": ErrorForm(400, "invalid_request_error", "context_length_exceeded", "invalid_request_error"),
     "unauthorized": ErrorForm(401, "invalid_request_error", "invalid_api_key", "authentication_error"),
     "forbidden": ErrorForm(403, "invalid_request_error", "forbidden", "permission_error"),
     "slow": ErrorForm(408, "invalid_request_error", "request_timeout", "invalid_request_error"),

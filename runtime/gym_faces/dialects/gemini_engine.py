@@ -28,7 +28,7 @@ from gym_faces.dialects.dialect import (
     output_text,
     reasoning_item,
 )
-from gym_faces.dialects.pieces import decode_fields, encode, identity, present
+from gym_faces.dialects.pieces import decode_fields, encode, finite, identity, present
 
 _SETTINGS = {
     "temperature": "temperature",
@@ -286,7 +286,7 @@ def read_answer(body: bytes, call: ModelCall, model: str, repeated: Mapping[str,
     """
     try:
         check_text(body)
-        answer = _decode_answer(body)
+        answer = _decode_answer(finite(body))
         (candidate, *_) = answer.candidates
         output = _items(candidate.content.parts, shown(call.input))
     except (ValueError, *UNREADABLE) as error:

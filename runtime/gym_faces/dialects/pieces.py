@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import itertools
+import json
 import os
 from collections.abc import Iterable
+from contextlib import suppress
 
 import msgspec
+from gym_runtime.errors import UNREADABLE
 from msgspec import Raw
 
 _RUN = os.urandom(8).hex()
@@ -17,6 +20,7 @@ decode_fields = msgspec.json.Decoder(dict[str, Raw]).decode
 decode_text = msgspec.json.Decoder(str).decode
 
 Bytes = bytes | Raw
+_DIGITS = bytes.maketrans(b"123456789E", b"000000000e")
 
 
 def array(pieces: Iterable[Bytes]) -> bytes:
@@ -45,3 +49,28 @@ def is_null(piece: Bytes) -> bool:
 def present(document: bytes) -> dict[str, Raw]:
     """The fields of an object that are not ``null``."""
     return {name: value for name, value in decode_fields(document).items() if not is_null(value)}
+
+
+def finite(document: bytes) -> bytes:
+    """A document with null in place of each number that no double can hold, in case it has any.
+
+    Strict readers of result files refuse such a number, and others write it again as ``Infinity``.
+
+    >>> finite(b'{"a":1e999,"b":[1e99]}')
+    b'{"a":null,"b":[1e99]}'
+    """
+    # A look at the bytes first: an exponent of three digits is rare.
+    if b"0e000" not in document.translate(_DIGITS, b"+"):
+        return document
+    try:
+        msgspec.json.decode(document)
+    except UNREADABLE:
+        # If that is for another reason, who reads the document finds it.
+        with suppress(ValueError, RecursionError):
+            return encode(json.loads(document, parse_int=_whole))
+    return document
+
+
+def _whole(digits: str) -> int | float:
+    # What the encoder refuses.
+    return int(digits) if len(digits) < 19 else float(digits)

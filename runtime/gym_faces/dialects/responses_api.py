@@ -52,7 +52,7 @@ from gym_faces.dialects.dialect import (
     event,
     openai_error,
 )
-from gym_faces.dialects.pieces import decode_fields, decode_text, encode, identity, is_null, present
+from gym_faces.dialects.pieces import decode_fields, decode_text, encode, finite, identity, is_null, present
 
 PATH = "/responses"
 _REPEATED = (
@@ -71,7 +71,11 @@ _REFUSED = {
     "prompt": "prompt templates are not stored here; send their text",
 }
 # A failed response has one of a few codes. ``invalid_prompt`` tells a client that a retry would not help.
-_CODES: dict[Kind, str] = {"invalid": "invalid_prompt", "rate_limit": "rate_limit_exceeded"}
+_CODES: dict[Kind, str] = {
+    "invalid": "invalid_prompt",
+    "overflow": "context_length_exceeded",
+    "rate_limit": "rate_limit_exceeded",
+}
 _JOINT = "__"
 _Names = Mapping[str, tuple[str, str]]
 
@@ -219,7 +223,7 @@ def read_answer(body: bytes) -> Raw:
     except UnicodeDecodeError as error:
         raise ForeignAnswer(str(error)) from error
     try:
-        response = decode_response(body)
+        response = decode_response(body := finite(body))
     except UNREADABLE:
         return _repaired(body)
     # The output has a default, so that an object of another kind decodes, too.
@@ -273,6 +277,14 @@ def overflow(model: str, repeated: Mapping[str, Any] = MappingProxyType({})) -> 
     return Raw(encode(response))
 
 
+def is_overflow(raw: Raw) -> bool:
+    """Whether an answer is that of `overflow`: an engine that answers counts the tokens that it has read."""
+    if b'"incomplete"' not in bytes(raw):
+        return False
+    response = decode_response(raw)
+    return response.status == "incomplete" and not response.output and response.usage == Usage()
+
+
 # -- answers to clients ---------------------------------------------------------------------------------
 
 
@@ -304,17 +316,22 @@ def write_events(raw: Raw, asked: Asked) -> Iterator[bytes]:
 
 
 def _error_event(problem: Problem) -> bytes:
-    """A failed response, which ends the stream.
+    """An error and a failed response, which end the stream.
 
-    Clients expect a response's first event before all others, and some do not know the ``error`` event.
+    Clients expect a response's first event before all others. `openai` raises the ``error``, which others,
+    such as Codex, do not know.
     """
     begun = Response(id=f"resp_{uuid4().hex}", created_at=int(time.time()), status="in_progress")
     said = {"code": _CODES.get(problem.kind, "server_error"), "message": problem.message}
     failed = msgspec.structs.replace(begun, status="failed", error=Raw(encode(said)))
-    stages = (("response.created", begun), ("response.failed", failed))
+    stages: dict[str, dict[str, Any]] = {
+        "response.created": {"response": begun},
+        "error": decode_fields(openai_error(problem)[1]),
+        "response.failed": {"response": failed},
+    }
     return b"".join(
-        event({"type": name, "sequence_number": number, "response": response}, name)
-        for number, (name, response) in enumerate(stages)
+        event({"type": name, "sequence_number": number, **more}, name)
+        for number, (name, more) in enumerate(stages.items())
     )
 
 
@@ -361,7 +378,7 @@ def _pieces(one: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
     """The events between an item's beginning and its end."""
     match one.get("type", "message"):
         case "message":
-            content: str | list[dict[str, Any]] = one["content"]
+            content: str | list[dict[str, Any]] = one["content"] or ""
             if isinstance(content, str):
                 content = [{"type": "output_text", "text": content, "annotations": []}]
             for index, part in enumerate(content):
@@ -371,10 +388,10 @@ def _pieces(one: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
             yield "function_call_arguments.done", {"name": one["name"], "arguments": one["arguments"]}
         case "reasoning":
             for index, part in enumerate(one.get("summary") or ()):
-                place = {"summary_index": index}
+                place, said = {"summary_index": index}, part.get("text") or ""
                 yield "reasoning_summary_part.added", {**place, "part": {**part, "text": ""}}
-                yield "reasoning_summary_text.delta", {**place, "delta": part["text"]}
-                yield "reasoning_summary_text.done", {**place, "text": part["text"]}
+                yield "reasoning_summary_text.delta", {**place, "delta": said}
+                yield "reasoning_summary_text.done", {**place, "text": said}
                 yield "reasoning_summary_part.done", {**place, "part": part}
             for index, part in enumerate(one.get("content") or ()):
                 yield from _content_part(index, part)
@@ -478,4 +495,6 @@ RESPONSES = ApiDialect(
     events=write_events,
     error=openai_error,
     error_event=_error_event,
+    # As OpenAI does it: Codex recognises it only there.
+    in_streams=frozenset({"overflow"}),
 )

@@ -20,6 +20,9 @@ aborted. Above the capacity a request is refused at once with 429; the gateway h
 A stream begins when the answer has arrived, so that an error can have its HTTP status. If that takes longer
 than `QUIET_S`, the stream begins with comments, which keep the connection alive, and an error is its last
 event.
+
+Where a conversation is longer than the engine's context, an adapter's answer stops short, and the client gets
+its API's own error instead: by this, programs notice that they have to shorten the conversation.
 """
 
 from __future__ import annotations
@@ -46,10 +49,10 @@ from gym_faces.dialects.dialect import ApiDialect, Asked, Count, Problem, Refusa
 from gym_faces.dialects.gemini_api import GEMINI, GEMINI_COUNT, GEMINI_STREAM
 from gym_faces.dialects.messages_api import MESSAGES, MESSAGES_COUNT
 from gym_faces.dialects.pieces import encode
-from gym_faces.dialects.responses_api import RESPONSES
+from gym_faces.dialects.responses_api import RESPONSES, is_overflow
 from gym_faces.gateway.admission import Admission, check_caller, write, written
 from gym_faces.gateway.capture import Captures
-from gym_faces.gateway.http_errors import id_headers, problem_of, refusal
+from gym_faces.gateway.http_errors import Overflow, id_headers, problem_of, refusal
 from gym_faces.gateway.mcp_api import MAX_BYTES, ToolServer
 from gym_faces.gateway.model_pools import Ask, Question
 from gym_faces.gateway.rollout_names import KEY, RolloutNames
@@ -247,6 +250,8 @@ class Gateway:
         try:
             try:
                 outcome = await self._ask(question)
+                if is_overflow(outcome.response):
+                    outcome = Overflow()
             except GymError as error:
                 outcome = error
             await self._capture(dialect, question, outcome, started_s)
@@ -286,7 +291,7 @@ class Gateway:
                         await stream.write(dialect.keep_alive)
         body = found[0]
         if isinstance(body, Problem):
-            if stream is None:
+            if stream is None and body.kind not in dialect.in_streams:
                 return refusal(dialect, body, question.key)
             body = dialect.error_event(body)
         stream = stream or await _begun(request, question.key)

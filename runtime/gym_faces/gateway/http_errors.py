@@ -4,6 +4,7 @@
     error                                        kind           retry
     ===========================================  =============  ==================
     `TaskError`, `ModelRefused`                  invalid        no
+    `Overflow`                                   overflow       no
     `PayloadTooLarge`                            too large      no
     `Busy`                                       rate limit     after a second
     `ModelLimited`                               rate limit     when the engine says
@@ -39,10 +40,20 @@ LONGEST_WAIT_S = 3600
 """The longest `Retry-After` that is passed on from an engine."""
 
 
+class Overflow(ModelRefused):
+    """The conversation is longer than the engine's context."""
+
+    def __init__(self) -> None:
+        # The words by which programs recognise it: Anthropic's, and OpenAI's.
+        super().__init__("prompt is too long: this model's maximum context length is exceeded", stage="model")
+
+
 def problem_of(error: GymError) -> Problem:
     """The problem that a client gets for an error."""
     said = error.message or type(error).__name__
     match error:
+        case Overflow():
+            return Problem(kind="overflow", message=said)
         case TaskError() | ModelRefused():
             return Problem(kind="invalid", message=said)
         case PayloadTooLarge():

@@ -205,7 +205,7 @@ class Transcript:
         """
         with self._laying:
             call = next(one for one in reversed(self._all) if one.name == name)
-            self._deepest = (call.depth[0], False)
+            self._deepest = call.depth
             self._lay_out(call)
 
     def _before(self, items: Sequence[Raw]) -> tuple[_Call | None, int]:

@@ -13,7 +13,9 @@ from agents.acp.speakers import BY_HAND, PLAIN, play, row
 from gym_agents import _acp_connection, acp
 from gym_agents.acp import Agent as Acp
 from gym_agents.acp import failure_in
+from gym_faces.dialects import responses_api
 from gym_runtime import TaskError
+from gym_runtime.adapters import ModelAnswer
 from gym_runtime.messages.outcomes import Completed, Failed, Outcome, Truncated
 from gym_testing.small_system import Engine, answer
 from time_limits import busy
@@ -134,6 +136,22 @@ except urllib.error.HTTPError:
     assert isinstance(outcome, Failed)
     assert reward is None
     assert "after a request that was refused: no such file" in outcome.fault.message
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "end",
+    [
+        "answer(asked, stopReason='end_turn')",
+        "write(id=asked['id'], error={'code': -32000, 'message': 'the prompt is too long'})",
+        "sys.exit('the prompt is too long')",
+    ],
+)
+async def test_a_conversation_that_is_too_long(end: str, speaker: Any) -> None:
+    program = BY_HAND + TURN + f"import urllib.error\ntry: ask(asked)\nexcept urllib.error.HTTPError: {end}\n"
+    overflow = ModelAnswer(response=responses_api.overflow("m"))
+    outcome, reward, turns = await played(speaker(program), Engine(answer("done"), overflow))
+    assert (outcome, reward, turns) == (Truncated(reason="max_output_tokens"), 1.0, 2)
 
 
 @pytest.mark.slow

@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 from agents.black_box.harnesses import PLAIN, hall, play, row
 from gym_agents.black_box import Agent as BlackBox
+from gym_faces.dialects import responses_api
 from gym_runtime import Image
+from gym_runtime.adapters import ModelAnswer
 from gym_runtime.cli.main import run
 from gym_runtime.errors import ModelRefused
 from gym_runtime.messages.outcomes import Cancelled, Completed, Failed, Truncated
@@ -125,6 +127,66 @@ async def test_an_incomplete_last_answer_is_a_truncation(harness: Any) -> None:
     cut = answer("do", status="incomplete", incomplete_details={"reason": "max_output_tokens"})
     record = await play(harness(PLAIN + "ask('x')"), Engine(cut))
     assert record.outcome == Truncated(reason="max_output_tokens")
+
+
+OVERFLOW = ModelAnswer(response=responses_api.overflow("m"))
+COMPACTS = (
+    PLAIN
+    + """
+import urllib.error
+said = ask("long" * 100)
+try: ask("long" * 200)
+except urllib.error.HTTPError as error:
+    assert json.load(error)["error"]["code"] == "context_length_exceeded"
+else: sys.exit('it was answered')
+"""
+)
+
+
+@pytest.mark.parametrize(
+    ("then", "turns", "outcome"),
+    [
+        ("ask('short')", 3, Completed()),
+        ("", 2, Truncated(reason="max_output_tokens")),
+        ("sys.exit('the prompt is too long')", 2, Truncated(reason="max_output_tokens")),
+    ],
+)
+async def test_a_conversation_that_is_too_long(
+    harness: Any, then: str, turns: int, outcome: Completed | Truncated
+) -> None:
+    record = await play(harness(COMPACTS + then), Engine(answer("done"), OVERFLOW, answer("done")))
+    assert (record.outcome, record.turns, record.reward) == (outcome, turns, 1.0)
+    row = json.loads(bytes(record.row))
+    assert [item["content"][0]["text"] for item in row["response"]["output"]] == ["done"]
+
+
+async def test_the_conversation_that_was_shortened_is_judged(harness: Any) -> None:
+    program = (
+        PLAIN
+        + """
+import urllib.error
+tools = [{"type": "function", "function": {"name": "f"}}]
+said = []
+try:
+    for number in range(4):
+        said.append({"role": "user", "content": str(number)})
+        said.append({"role": "assistant", "content": ask("", messages=said, tools=tools)})
+except urllib.error.HTTPError:
+    ask("Go on.", tools=tools)
+    ask("A title?")
+"""
+    )
+    record = await play(harness(program), Engine(answer("1"), answer("2"), OVERFLOW, answer("done")))
+    assert (record.outcome, record.turns, record.reward) == (Completed(), 5, 1.0)
+    row = json.loads(bytes(record.row))
+    assert row["responses_create_params"]["input"] == [{"role": "user", "content": "Go on."}]
+
+
+async def test_a_first_prompt_that_is_too_long(harness: Any) -> None:
+    record = await play(harness(PLAIN + "ask('x')"), Engine(OVERFLOW))
+    assert isinstance(record.outcome, Failed)
+    assert record.reward is None
+    assert "the first prompt does not fit the model's context" in record.outcome.fault.message
 
 
 FAMILY = (

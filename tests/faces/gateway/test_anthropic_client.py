@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 from faces.gateway.running_gateway import Counter, RunningGateway, standing
+from gym_faces.dialects import responses_api
+from gym_runtime.adapters import ModelAnswer
 from gym_runtime.errors import ModelRefused, ModelUnavailable
 from gym_testing.small_system import answer, function_call, reasoning
 
@@ -51,6 +53,17 @@ async def message(turn: Any, *, stream: bool, **more: Any) -> Any:
             return await made.messages.create(**more)
         async with made.messages.stream(**more) as events:
             return await events.get_final_message()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_conversation_that_is_too_long(stream: bool) -> None:
+    import anthropic
+
+    with pytest.raises(anthropic.BadRequestError, match="prompt is too long: ") as refused:
+        await message(ModelAnswer(response=responses_api.overflow("m")), stream=stream)
+    body: Any = refused.value.body
+    assert body["error"]["type"] == "invalid_request_error"
 
 
 @pytest.mark.slow

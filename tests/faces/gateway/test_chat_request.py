@@ -48,6 +48,10 @@ CHAT_PARAMS = {
             }
         },
     ),
+    "log-probabilities": (
+        {"logprobs": True, "top_logprobs": 3},
+        {"include": ["message.output_text.logprobs"], "top_logprobs": 3},
+    ),
     "one answer and text only": ({"n": 1, "modalities": ["text"], "logprobs": False}, {}),
 }
 

@@ -10,8 +10,12 @@ import openai
 import pytest
 from faces.gateway.openai_client import TOOL, USER, client
 from faces.gateway.running_gateway import standing
+from gym_faces.dialects import responses_api
+from gym_runtime.adapters import ModelAnswer
 from gym_runtime.errors import ModelLimited, ModelRefused, ModelUnavailable
 from gym_testing.small_system import answer, function_call
+from models.openai.openai_adapter import entered
+from stubs import stub_engine
 
 pytestmark = pytest.mark.anyio
 
@@ -40,21 +44,44 @@ async def test_an_error_in_a_stream_that_has_begun() -> None:
 
     until = anyio.Event()
     async with standing(Engine(), quiet_s=0.01) as stand, client(stand) as made:
-        async with made.responses.stream(model="m", input="?") as stream:  # its headers say: at work
-            until.set()
-            events = [event async for event in stream]
-        assert [event.type for event in events] == ["response.created", "response.failed"]
-        failed: Any = events[-1]
-        assert failed.response.status == "failed"
-        assert (failed.response.error.code, failed.response.error.message) == (
-            "invalid_prompt",
-            "no such thing",
-        )
+        stream = await made.responses.create(model="m", input="?", stream=True)  # its headers say: at work
+        until.set()
+        assert (await anext(stream)).type == "response.created"
+        with pytest.raises(openai.APIError, match="no such thing"):
+            await anext(stream)
         until = anyio.Event()
         chunks = await made.chat.completions.create(model="m", messages=USER, stream=True)
         until.set()
         with pytest.raises(openai.APIError, match="no such thing"):
             await anext(chunks)
+
+
+# An adapter's answer to a conversation that does not fit the engine's context.
+TOO_LONG = ModelAnswer(response=responses_api.overflow("m"))
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_conversation_that_is_too_long(stream: bool) -> None:
+    more: Any = {"stream": True} if stream else {}
+    async with standing(TOO_LONG) as stand, client(stand) as made:
+        with pytest.raises(openai.BadRequestError, match="maximum context length") as refused:
+            await made.chat.completions.create(model="m", messages=USER, **more)
+        assert refused.value.code == "context_length_exceeded"
+        with pytest.raises(openai.APIError, match="maximum context length") as failed:
+            async for _ in await made.responses.create(model="m", input="?", **more):
+                pass
+        assert failed.value.code == "context_length_exceeded"
+        (first, second) = (await stand.get(f"{stand.at('r.0.0')}/calls"))[1]["calls"]
+        assert {one["error"]["name"] for one in (first, second)} == {"ModelRefused"}
+
+
+async def test_codex_finds_the_same_in_the_failed_response() -> None:
+    async with standing(TOO_LONG) as stand:
+        _, said, answered = await stand.post("/v1/responses", {"model": "m", "input": "?", "stream": True})
+    assert (answered.status, answered.content_type) == (200, "text/event-stream")
+    events = [json.loads(line[6:]) for line in said.decode().splitlines() if line.startswith("data: ")]
+    assert [one["type"] for one in events] == ["response.created", "error", "response.failed"]
+    assert events[-1]["response"]["error"]["code"] == "context_length_exceeded"
 
 
 @pytest.mark.slow
@@ -115,6 +142,29 @@ async def test_log_probabilities_in_a_stream() -> None:
     assert found["response.content_part.added"].part.logprobs == []
     for name in ("delta", "done"):
         assert [one.logprob for one in found[f"response.output_text.{name}"].logprobs] == [-0.5]
+
+
+async def test_items_without_their_texts_in_a_stream() -> None:
+    items = [
+        {"type": "reasoning", "id": "r", "summary": [{"type": "summary_text"}]},
+        {"type": "message", "id": "m", "role": "assistant", "content": None},
+    ]
+    async with standing(answer(*items)) as stand, client(stand) as made:
+        events = [one async for one in await made.responses.create(model="m", input="hi", stream=True)]
+    assert events[-1].type == "response.completed"
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_log_probabilities_in_chat_completions(stream: bool) -> None:
+    asked: Any = {"model": "policy", "messages": USER, "logprobs": True, "top_logprobs": 1}
+    with stub_engine.running() as stub:
+        async with entered(stub.url, api="chat") as engine, standing(engine) as stand, client(stand) as made:
+            said = await made.chat.completions.create(**asked, stream=stream)
+            choices = [one.choices[0] async for one in said] if stream else said.choices
+    found: Any = [one.logprobs.content for one in choices if one.logprobs]
+    assert [one.token for one in found[0]]
+    assert all(one.logprob <= 0 and one.bytes for one in found[0])
+    assert len(found) == 1
 
 
 async def test_models_are_the_pools() -> None:

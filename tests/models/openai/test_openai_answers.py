@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import math
 import socket
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
+import msgspec
 import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
@@ -16,6 +18,7 @@ from gym_models.openai import Adapter
 from gym_models.wire import preflight
 from gym_runtime import logs
 from gym_runtime.errors import (
+    ModelLimited,
     ModelRefused,
     ModelUnavailable,
     TaskError,
@@ -35,6 +38,8 @@ async def saying(body: Any, api: str = "chat") -> AsyncIterator[Adapter]:
     """The adapter before an engine that answers every call with this body and status 200."""
 
     async def say(_: web.Request) -> web.Response:
+        if isinstance(body, bytes):
+            return web.Response(body=body, content_type="application/json")
         return web.json_response(body)
 
     app = web.Application()
@@ -45,13 +50,31 @@ async def saying(body: Any, api: str = "chat") -> AsyncIterator[Adapter]:
 
 
 @pytest.mark.parametrize("more", [{}, {"choices": []}])
-async def test_an_overflow_that_a_router_passes_on_is_one(more: dict[str, Any]) -> None:
-    refusal = {"code": 400, "message": "This model's maximum context length is 8 tokens"}
+@pytest.mark.parametrize("code", [400, "400", "context_length_exceeded"])
+async def test_an_overflow_that_a_router_passes_on_is_one(more: dict[str, Any], code: int | str) -> None:
+    refusal = {"code": code, "message": "This model's maximum context length is 8 tokens"}
     async with saying({"error": refusal, **more}) as adapter:
         response = decoded(await adapter.respond(model_call(), context()))
     assert response.status == "incomplete"
     assert response.incomplete_details is not None
     assert response.incomplete_details.reason == "max_output_tokens"
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        ({"code": "401", "message": "no"}, ModelRefused),
+        ({"code": "429", "message": "later"}, ModelLimited),
+        ({"code": "503", "message": "later"}, ModelUnavailable),
+        ({"code": "overloaded", "message": "later"}, ModelUnavailable),
+    ],
+)
+@pytest.mark.parametrize("api", ["chat", "responses"])
+async def test_an_errors_code_may_be_a_text(error: dict[str, str], kind: type[Exception], api: str) -> None:
+    async with saying({"error": error}, api) as adapter:
+        with pytest.raises(kind) as caught:
+            await adapter.respond(model_call(), context())
+    assert type(caught.value) is kind
 
 
 @pytest.mark.parametrize(
@@ -68,6 +91,31 @@ async def test_half_an_answer_beside_an_error_is_none(
     async with saying({"choices": [choice], **beside}) as adapter:
         with pytest.raises(ModelUnavailable, match=said):
             await adapter.respond(model_call(), context())
+
+
+@pytest.mark.parametrize("number", [b"1e999", b"-2.5E+400", b"[0.1e0310,1" + b"0" * 30 + b"]"])
+@pytest.mark.parametrize(
+    ("api", "body"),
+    [
+        (
+            "responses",
+            b'{"output":[{"type":"message","role":"assistant","score":%b,"content":[{"type":"output_text",'
+            b'"text":"1e999","annotations":[]}]}],"metadata":{"x":%b},"created_at":1e3}',
+        ),
+        (
+            "chat",
+            b'{"choices":[{"finish_reason":"tool_calls","message":{"content":"1e999","tool_calls":[{"id":"c",'
+            b'"function":{"name":"f","arguments":"{}"},"extra_content":{"x":[%b,%b]}}]}}]}',
+        ),
+    ],
+)
+async def test_a_number_that_no_double_holds_does_not_reach_a_row(
+    api: str, body: bytes, number: bytes
+) -> None:
+    async with saying(body % (number, number), api) as adapter:
+        said = bytes((await adapter.respond(model_call(), context())).response)
+    assert msgspec.json.decode(said)["output"][0]["content"][0]["text"] == "1e999"
+    json.loads(said, parse_float=lambda text: pytest.fail(text) if math.isinf(float(text)) else text)
 
 
 @pytest.mark.parametrize("status", ["cancelled", "in_progress"])

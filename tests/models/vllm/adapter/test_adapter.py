@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from gym_models.vllm import Adapter
-from gym_runtime.errors import ModelRefused
+from gym_runtime.errors import ModelRefused, ModelUnavailable
 from gym_runtime.messages.calls import ModelAnswer
 from models.model_calls import TOOL, context, continued, decoded, model_call, output
 from models.vllm.adapter.adapters import settings
@@ -53,6 +53,34 @@ async def two_turns(
         result = {"type": "function_call_output", "call_id": called["call_id"], "output": "cold"}
         new = (result,) if say is None else (result, say)
         return [first, await adapter.respond(continued(call, first, *new), context())]
+
+
+SAID = {"content": [{"logprob": -0.5}]}
+SPOILED = {
+    "a negative id": {"token_ids": [-5], "logprobs": SAID},
+    "an id of more than 32 bits": {"token_ids": [2**31], "logprobs": SAID},
+    "an id of more than 64 bits": {"token_ids": [2**70], "logprobs": SAID},
+    "fewer log-probabilities than tokens": {"token_ids": [1, 2], "logprobs": SAID},
+    "more log-probabilities than tokens": {"token_ids": [1], "logprobs": {"content": SAID["content"] * 2}},
+    "a log-probability that 32 bits do not hold": {
+        "token_ids": [1],
+        "logprobs": {"content": [{"logprob": -1e300}]},
+    },
+    "a name that is no id": {
+        "token_ids": None,
+        "logprobs": {"content": [{"logprob": -0.5, "token": "token_id:x"}]},
+    },
+}
+
+
+@pytest.mark.parametrize("case", SPOILED)
+async def test_tokens_that_cannot_be_trained_on_are_asked_for_again(either: StubVllm, case: str) -> None:
+    async with Adapter(settings(either)) as adapter:
+        either.spoiled = SPOILED[case]
+        with pytest.raises(ModelUnavailable, match="something that is no response"):
+            await adapter.respond(model_call(return_tokens=True), context())
+        either.spoiled = {}
+        assert ids(await adapter.respond(model_call(return_tokens=True), context()))[1]
 
 
 async def test_the_next_prompt_starts_with_the_very_tokens_of_the_last_turn(either: StubVllm) -> None:
