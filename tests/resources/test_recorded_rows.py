@@ -14,6 +14,7 @@ from gym_runtime.environment.environment import LoadedEnvironment
 from gym_runtime.messages.responses import CreateParams, Response
 from gym_testing.checks.reverification import ReverifiedRow, Reverifier
 from resources.judging import usable
+from resources.test_contract import COPIES
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("one_loop"), pytest.mark.slow]
 NAMES = catalogue.names("environments")
@@ -69,7 +70,9 @@ WITHOUT_A_CALL = {"openair_congestion": -1.0}
 """What a step without a call costs, where an agent that takes no step gets another reward."""
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.long] * (name in COPIES)) for name in NAMES]
+)
 async def test_a_stored_gold_answer_scores_full_and_stored_silence_nothing(name: str, tmp_path: Path) -> None:
     environment = usable(name)
     example = examples.read(environment)[0]
