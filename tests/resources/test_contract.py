@@ -20,7 +20,8 @@ ISOLATED = {name: one for name in NAMES if (one := catalogue.environment(name).d
 FIRST = {one.resource: name for name, one in reversed(ISOLATED.items())}
 COPIES = {*ISOLATED} - {*FIRST.values()}
 """Environments with the isolated verifier of another one, such as those of mathematics: here, this process
-judges them. Where long tests run, `tests/resources/test_recorded_rows.py` has each in a process of its own."""
+judges them. Where long tests run, `tests/resources/test_recorded_rows.py` has each judge in a process of its
+own."""
 LONG = {"miniwob", "tales"}
 """A browser, or a Java, for each session, which takes minutes for all rows: here, they keep it on one.
 `tests/resources/test_screens.py` and `test_tales.py` look at them, too."""

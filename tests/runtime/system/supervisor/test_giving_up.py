@@ -54,11 +54,6 @@ def test_a_process_that_dies_again_and_again_is_given_up() -> None:
 @pytest.mark.parametrize(
     ("pool", "message"),
     [
-        (PoolSpec(kind="resource", names=("mcqua",)), "there is no environment 'mcqua'; did you mean 'mcqa'"),
-        (
-            PoolSpec(kind="agent", names=("tool_lop",)),
-            "there is no agent 'tool_lop'; did you mean 'tool_loop'",
-        ),
         (PoolSpec(kind="model", names=("policy",)), "does not say which model; give --model PROVIDER/NAME"),
         (
             PoolSpec(kind="model", names=("policy",), model=ModelSettings.parse("scripted/ecko")),
@@ -99,7 +94,6 @@ environment = Environment(resource=verify, description="")
 @pytest.mark.parametrize(
     ("kind", "text", "message"),
     [
-        ("model", "class Adaptor: ...", r"^shout\.py has no class 'Adapter'$"),
         (
             "model",
             ADAPTER.format(settings="", enter="__aenter__"),
