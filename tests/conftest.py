@@ -150,7 +150,6 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 def pytest_collection_finish(session: pytest.Session) -> None:
     """The thousands of collected tests stay until the end: the garbage collector need not look at them."""
-    gc.collect()
     gc.freeze()
     gc.enable()
 
