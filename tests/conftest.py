@@ -30,8 +30,8 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 # pytest-xdist sets a width, and tables would be cut to it.
 os.environ.pop("COLUMNS", None)
 os.environ.pop("GYM_NATS_URL", None)
-# A busy machine takes longer, which is no fault.
-hypothesis.settings.register_profile("tests", deadline=None)
+# A busy machine takes longer, which is no fault. Every run draws other examples, so a run needs fewer.
+hypothesis.settings.register_profile("tests", deadline=None, max_examples=50)
 hypothesis.settings.load_profile("tests")
 
 ROOT = Path(__file__).parents[1]

@@ -18,6 +18,9 @@ from resources.test_contract import COPIES
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("one_loop"), pytest.mark.slow]
 NAMES = catalogue.names("environments")
+LONG = COPIES | {"ether0"}
+"""Their judge takes a process of its own, which they share with another environment or which takes seconds to
+start; `tests/resources/test_contract.py` judges them, too."""
 THOUGHT = {
     "id": "rs_1",
     "type": "reasoning",
@@ -71,7 +74,7 @@ WITHOUT_A_CALL = {"openair_congestion": -1.0}
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[pytest.mark.long] * (name in COPIES)) for name in NAMES]
+    "name", [pytest.param(name, marks=[pytest.mark.long] * (name in LONG)) for name in NAMES]
 )
 async def test_a_stored_gold_answer_scores_full_and_stored_silence_nothing(name: str, tmp_path: Path) -> None:
     environment = usable(name)
