@@ -149,6 +149,7 @@ async def test_what_is_read_has_a_bound(speak: Speak) -> None:
     [without_end(b" " * 2**18), whole(BOMB, content_encoding="gzip")],
     ids=["no end", "gzip"],
 )
+@pytest.mark.slow
 async def test_what_all_calls_read_together_has_a_bound(
     speak: Speak, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -196,6 +196,7 @@ async def test_a_request_has_so_many_items_at_most(path: str, body: Any) -> None
 @table(("path", "body"), ALL)
 @table("key", [b'"k%d":', b'"k%d" \n :', b'"k%d\\\\":'], ids=["compact", "spaced", "a backslash"])
 @table("where", ["", "metadata", "tools"])
+@pytest.mark.slow
 async def test_a_request_has_so_many_keys_at_most(path: str, body: Any, key: bytes, where: str) -> None:
     """To read millions would hold the event loop for seconds, also from a thread."""
     many = b",".join(key % number + b"1" for number in range(MAX_KEYS + 1000))
@@ -206,6 +207,7 @@ async def test_a_request_has_so_many_keys_at_most(path: str, body: Any, key: byt
 
 
 @table(("path", "body"), ALL)
+@pytest.mark.slow
 async def test_json_within_a_text_has_no_keys(path: str, body: Any) -> None:
     field = "input" if "input" in body else "messages"
     text = json.dumps(dict.fromkeys(map(str, range(MAX_KEYS + 10)), 1))
