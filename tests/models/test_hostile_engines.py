@@ -97,7 +97,7 @@ async def engine(speak: Speak, **more: Any) -> AsyncGenerator[Adapter]:
         tasks.cancel_scope.cancel()
 
 
-async def said(speak: Speak, *, limit_s: float = 15.0, **more: Any) -> GymError:
+async def said(speak: Speak, *, limit_s: float | None = None, **more: Any) -> GymError:
     """The error that such an engine's answer becomes; nothing of the key is in it or in its traceback."""
     async with engine(speak, **more) as adapter:
         with pytest.raises(GymError) as caught:
