@@ -58,26 +58,28 @@ def settings(kind: str, url: str, folder: Path) -> ModelSettings:
             return ModelSettings.parse("openai/stub", urls=(url,), api=kind.removeprefix("openai-"))
 
 
-@pytest.fixture(params=ADAPTERS)
+@pytest.fixture(scope="module", params=ADAPTERS)
 def kind(request: pytest.FixtureRequest) -> str:
     return request.param
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 async def adapter(
-    kind: str, stub: StubEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    kind: str, stub: StubEngine, tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[Adapter]:
-    for variable in ("AZURE_OPENAI_API_KEY", "GROQ_API_KEY"):
-        monkeypatch.setenv(variable, "any")
+    """One for all tests: a built-in engine takes a second of the processor to start."""
     if kind == "embedded":
         needs_built_in_model()
-    given = settings(kind, stub.url, tmp_path)
-    made: Adapter = catalogue.load("models", given.provider).Adapter(given)
-    await made.__aenter__()
-    try:
-        yield made
-    finally:
-        await made.__aexit__(None, None, None)
+    given = settings(kind, stub.url, tmp_path_factory.mktemp(kind))
+    with pytest.MonkeyPatch.context() as patch:
+        for variable in ("AZURE_OPENAI_API_KEY", "GROQ_API_KEY"):
+            patch.setenv(variable, "any")
+        made: Adapter = catalogue.load("models", given.provider).Adapter(given)
+        await made.__aenter__()
+        try:
+            yield made
+        finally:
+            await made.__aexit__(None, None, None)
 
 
 async def test_a_message(adapter: Adapter) -> None:
@@ -115,7 +117,7 @@ async def test_a_tool_call_then_a_message(adapter: Adapter, kind: str) -> None:
         {"type": "function_call_output", "call_id": item["call_id"], "output": '{"weather": "cold"}'}
         for item in calls
     ]
-    params |= {"tool_choice": "none"}
+    params |= {"tool_choice": "none", "max_output_tokens": 16}
     second = output(
         await adapter.respond(model_call(USER, *first, *results, **params), context(limit_s=60.0))
     )

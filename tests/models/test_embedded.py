@@ -7,6 +7,7 @@ import json
 import os
 import signal
 from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from typing import Any
 
 import anyio
@@ -32,8 +33,22 @@ OTHER: dict[str, Any] = TOOL | {
 }
 
 
+@pytest.fixture(scope="module")
+async def shared() -> AsyncIterator[Adapter]:
+    """An engine that no test kills."""
+    async with started() as made:
+        yield made
+
+
 @pytest.fixture
 async def adapter() -> AsyncIterator[Adapter]:
+    """One to be killed."""
+    async with started() as made:
+        yield made
+
+
+@asynccontextmanager
+async def started() -> AsyncIterator[Adapter]:
     needs_built_in_model()
     made = Adapter(ModelSettings.parse("embedded/smollm2-135m", options={"slots": 4}))
     await made.__aenter__()
@@ -114,11 +129,11 @@ async def test_a_call_in_progress_when_the_engine_dies(adapter: Adapter) -> None
         ),
     ],
 )
-async def test_a_named_tool_is_called_as_its_schema_says(adapter: Adapter, choice: dict[str, Any]) -> None:
+async def test_a_named_tool_is_called_as_its_schema_says(shared: Adapter, choice: dict[str, Any]) -> None:
     call = model_call(USER, tools=[TOOL, OTHER], tool_choice=choice, temperature=0, max_output_tokens=48)
     calls = [
         item
-        for item in output(await adapter.respond(call, context(limit_s=60)))
+        for item in output(await shared.respond(call, context(limit_s=60)))
         if item["type"] == "function_call"
     ]
     assert calls
@@ -129,26 +144,26 @@ async def test_a_named_tool_is_called_as_its_schema_says(adapter: Adapter, choic
         assert all(isinstance(value, int) for value in arguments.values())
 
 
-async def test_a_tool_that_the_row_does_not_have(adapter: Adapter) -> None:
+async def test_a_tool_that_the_row_does_not_have(shared: Adapter) -> None:
     call = model_call(tools=[TOOL], tool_choice={"type": "function", "name": "nothing"})
     with pytest.raises(TaskError, match="names no tool of the row: nothing"):
-        await adapter.respond(call, context())
+        await shared.respond(call, context())
 
 
-async def test_an_image_is_refused_at_once(adapter: Adapter) -> None:
+async def test_an_image_is_refused_at_once(shared: Adapter) -> None:
     url = f"data:image/png;base64,{base64.b64encode(png(2, 2)).decode()}"
     image = {"type": "input_image", "image_url": url, "detail": "auto"}
     with pytest.raises(ModelRefused, match="image input is not supported"):
-        await adapter.respond(model_call({"role": "user", "content": [image]}), context())
+        await shared.respond(model_call({"role": "user", "content": [image]}), context())
 
 
 @pytest.mark.soak
-async def test_it_samples_as_it_is_told(adapter: Adapter) -> None:
+async def test_it_samples_as_it_is_told(shared: Adapter) -> None:
     """Real effects, not only fields that are taken: a forbidden token, a stop text, a seed."""
 
     async def text(**settings: Any) -> str:
         overrides = Sampling.read({"max_output_tokens": 24, **settings}).overrides()
-        (item,) = output(await adapter.respond(model_call(**lay_over({}, overrides)), context(limit_s=60)))
+        (item,) = output(await shared.respond(model_call(**lay_over({}, overrides)), context(limit_s=60)))
         return item["content"][0]["text"]
 
     plain = await text(temperature=0)
@@ -169,8 +184,8 @@ async def test_it_samples_as_it_is_told(adapter: Adapter) -> None:
         await text(reasoning_effort="low")
 
 
-async def test_a_biased_token_is_said_again_and_again(adapter: Adapter) -> None:
+async def test_a_biased_token_is_said_again_and_again(shared: Adapter) -> None:
     overrides = Sampling(temperature=0, max_output_tokens=4, logit_bias={"30": 100.0}).overrides()
-    (item,) = output(await adapter.respond(model_call(**lay_over({}, overrides)), context(limit_s=60)))
+    (item,) = output(await shared.respond(model_call(**lay_over({}, overrides)), context(limit_s=60)))
     said = item["content"][0]["text"].strip()
     assert len(set(said)) == 1

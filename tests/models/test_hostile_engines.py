@@ -97,7 +97,7 @@ async def engine(speak: Speak, **more: Any) -> AsyncGenerator[Adapter]:
         tasks.cancel_scope.cancel()
 
 
-async def said(speak: Speak, *, limit_s: float = 15.0, **more: Any) -> GymError:
+async def said(speak: Speak, *, limit_s: float | None = None, **more: Any) -> GymError:
     """The error that such an engine's answer becomes; nothing of the key is in it or in its traceback."""
     async with engine(speak, **more) as adapter:
         with pytest.raises(GymError) as caught:
@@ -149,6 +149,7 @@ async def test_what_is_read_has_a_bound(speak: Speak) -> None:
     [without_end(b" " * 2**18), whole(BOMB, content_encoding="gzip")],
     ids=["no end", "gzip"],
 )
+@pytest.mark.slow
 async def test_what_all_calls_read_together_has_a_bound(
     speak: Speak, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -20,13 +20,25 @@ ISOLATED = {name: one for name in NAMES if (one := catalogue.environment(name).d
 FIRST = {one.resource: name for name, one in reversed(ISOLATED.items())}
 COPIES = {*ISOLATED} - {*FIRST.values()}
 """Environments with the isolated verifier of another one, such as those of mathematics: here, this process
-judges them. `tests/resources/test_recorded_rows.py` has each judge in a process of its own."""
+judges them. Where long tests run, `tests/resources/test_recorded_rows.py` has each judge in a process of its
+own."""
 LONG = {"miniwob", "tales"}
 """A browser, or a Java, for each session, which takes minutes for all rows: here, they keep it on one.
 `tests/resources/test_screens.py` and `test_tales.py` look at them, too."""
-SLOW = {"competitive_coding_challenges", "mini_swe_agent", "scicode", "swebench_verified"}
-"""A compiler or a repository's tests for each row: they keep it on two rows here, and on all where long tests
-run."""
+SLOW = {
+    "bbh_aviary",
+    "bigcodebench",
+    "bixbench_aviary",
+    "competitive_coding_challenges",
+    "mini_swe_agent",
+    "newton_bench",
+    "ns_tools",
+    "scicode",
+    "swebench_verified",
+    "swerl_gen",
+}
+"""A compiler, a notebook or a repository's tests for each row: they keep it on one row here, and on all where
+long tests run."""
 ROWS_RULE = "there are at least five example rows"
 
 
@@ -44,7 +56,7 @@ def test_a_listing_says_what_it_is_and_the_licence_of_its_data(name: str) -> Non
 @pytest.mark.parametrize(
     ("name", "count"),
     [
-        *(pytest.param(name, 2, id=name) for name in sorted(SLOW)),
+        *(pytest.param(name, 1, id=name) for name in sorted(SLOW)),
         *(pytest.param(name, None, id=name) for name in NAMES if name not in LONG | SLOW),
         *(pytest.param(name, None, marks=pytest.mark.long, id=f"{name}-all rows") for name in sorted(SLOW)),
         *(pytest.param(name, 1, marks=pytest.mark.soak, id=name) for name in sorted(LONG)),

@@ -14,9 +14,13 @@ from gym_runtime.environment.environment import LoadedEnvironment
 from gym_runtime.messages.responses import CreateParams, Response
 from gym_testing.checks.reverification import ReverifiedRow, Reverifier
 from resources.judging import usable
+from resources.test_contract import COPIES
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("one_loop"), pytest.mark.slow]
 NAMES = catalogue.names("environments")
+LONG = COPIES | {"ether0"}
+"""Their judge takes a process of its own, which they share with another environment or which takes seconds to
+start; `tests/resources/test_contract.py` judges them, too."""
 THOUGHT = {
     "id": "rs_1",
     "type": "reasoning",
@@ -69,7 +73,9 @@ WITHOUT_A_CALL = {"openair_congestion": -1.0}
 """What a step without a call costs, where an agent that takes no step gets another reward."""
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.long] * (name in LONG)) for name in NAMES]
+)
 async def test_a_stored_gold_answer_scores_full_and_stored_silence_nothing(name: str, tmp_path: Path) -> None:
     environment = usable(name)
     example = examples.read(environment)[0]

@@ -65,7 +65,7 @@ def lives(log: Path) -> list[list[dict[str, Any]]]:
 @pytest.mark.parametrize(
     ("kills", "options"),
     [
-        (4, {}),
+        (3, {}),
         pytest.param(50, {}, marks=pytest.mark.soak),
         pytest.param(8, {"partial": True}, marks=pytest.mark.soak),
         pytest.param(8, {"waves": [2, 2]}, marks=pytest.mark.soak),

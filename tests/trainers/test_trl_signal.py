@@ -127,6 +127,7 @@ def test_a_worker_goes_on_in_the_rows_when_its_trainer_resumes(gym: SyncClient) 
 
 
 @pytest.mark.usefixtures("samples_of_trl")
+@pytest.mark.slow
 def test_the_asynchronous_trainers_queue_gets_groups_that_differ(gym: SyncClient) -> None:
     spec = GymSpec(gym, ROWS, environment="coin", signal={"curriculum": "uniform", "want": 2})
     worker = spec.rollout_worker(arguments())

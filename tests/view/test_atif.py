@@ -179,7 +179,7 @@ ITEMS = st.one_of(
 
 
 @pytest.mark.slow
-@settings(max_examples=1000, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(st.lists(ITEMS, max_size=8), st.lists(ITEMS, max_size=3))
 def test_rows_come_back_exactly_and_the_models_take_them(
     models: list[Any], output: list[Any], first: list[Any]

@@ -333,6 +333,7 @@ def test_view_serves_until_it_is_interrupted(results: Path) -> None:
     assert not children[0].is_running()
 
 
+@pytest.mark.slow
 def test_a_file_that_may_not_be_read_is_named(results: Path, tmp_path: Path) -> None:
     (results / "a.jsonl").chmod(0)
     # Root may read everything, unless it gives that up.

@@ -57,8 +57,8 @@ NO_WORKER_GRACE_S = 30.0
 """How long a request waits for any worker of its pool: a supervisor restarts a worker within a few
 seconds, a model server restarts within half a minute."""
 UNSERVED_S = 5.0
-"""How long a pool has no worker until requests for it count as `Router.lonely`: a worker that is started again
-is back in less."""
+"""How long a pool has no worker until requests for it count as `Router.lonely`: a worker that is started
+again is back in less."""
 SESSION_GRACE_S = 1.0
 """How long a call to a session waits for a worker that the broker does not know: after a restart of the
 broker a worker may connect shortly after its callers."""

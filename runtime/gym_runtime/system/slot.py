@@ -35,8 +35,8 @@ RESTART_WINDOW_S = 300.0
 RESTART_PAUSES = Pauses(first_s=0.05, longest_s=1.6)
 """The pauses before a worker is started again."""
 MAX_RESTARTS = 100
-"""A row that ends its workers ends three, until `gym_runtime.rpc.quarantine` lets it fail: so many restarts are
-dozens of such rows, or a worker that fails at every row."""
+"""A row that ends its workers ends three, until `gym_runtime.rpc.quarantine` lets it fail: so many restarts
+are dozens of such rows, or a worker that fails at every row."""
 MAX_FALSE_STARTS = 5
 GC_THRESHOLD = (150_000, 20, 100)
 """Rare collections: rollouts in flight are live objects, about a hundred each, which they scan in vain.

@@ -6,7 +6,6 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from typing import Any
 
-import openai
 from faces.gateway.running_gateway import RunningGateway, standing
 from gym_testing.small_system import answer, function_call, reasoning
 
@@ -32,7 +31,9 @@ USER: Any = [{"role": "user", "content": "weather?"}]
 
 
 @asynccontextmanager
-async def client(stand: RunningGateway, rollout: str = "r.0.0") -> AsyncGenerator[openai.AsyncOpenAI]:
+async def client(stand: RunningGateway, rollout: str = "r.0.0") -> AsyncGenerator[Any]:
+    import openai  # it takes a second, and each process of the tests collects every file
+
     base_url = f"{stand.url}{stand.at(rollout)}/v1"
     async with openai.AsyncOpenAI(base_url=base_url, api_key="none", max_retries=0) as made:
         yield made

@@ -20,6 +20,12 @@ from runtime.cli.started import SCRIPT, Started
 SECRET = "what launcher and gateway share"
 
 
+@pytest.fixture(scope="module")
+def system(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Started]:
+    with Started(tmp_path_factory.mktemp("system"), "model", "--model", "scripted/echo") as started:
+        yield started
+
+
 @contextmanager
 def gateway(
     folder: Path, *arguments: str, secret: str = SECRET
@@ -49,11 +55,9 @@ def ask(url: str, body: Any = None, key: str = "none", method: str = "") -> Any:
 
 
 @pytest.mark.slow
-def test_it_serves_a_running_systems_models_and_writes_the_calls(tmp_path: Path) -> None:
-    with (
-        Started(tmp_path, "model", "--model", "scripted/echo") as system,
-        gateway(tmp_path, "--nats", system.url, "-o", "calls.jsonl", "--return-token-ids") as (url, process),
-    ):
+def test_it_serves_a_running_systems_models_and_writes_the_calls(system: Started, tmp_path: Path) -> None:
+    options = ("-o", "calls.jsonl", "--return-token-ids")
+    with gateway(tmp_path, "--nats", system.url, *options) as (url, process):
         body = {"model": "policy", "messages": [{"role": "user", "content": "hello"}]}
         told = ask(f"{url}/rollouts/r.0.0", key=SECRET, method="POST")
         at = f"{url}/rollouts/{told['name']}"
@@ -70,11 +74,9 @@ def test_it_serves_a_running_systems_models_and_writes_the_calls(tmp_path: Path)
 
 
 @pytest.mark.slow
-def test_it_says_which_secret_it_made_and_logs_as_json(tmp_path: Path) -> None:
-    with (
-        Started(tmp_path, "model", "--model", "scripted/echo") as system,
-        gateway(tmp_path, "--nats", system.url, "--model-pool", "judge", secret="") as (url, process),
-    ):
+def test_it_says_which_secret_it_made_and_logs_as_json(system: Started, tmp_path: Path) -> None:
+    options = ("--model-pool", "judge")
+    with gateway(tmp_path, "--nats", system.url, *options, secret="") as (url, process):
         assert process.stdout is not None
         made = process.stdout.readline().strip().removeprefix("export GYM_GATEWAY_SECRET=")
         told = ask(f"{url}/rollouts/r", key=made, method="POST")
@@ -88,11 +90,10 @@ def test_it_says_which_secret_it_made_and_logs_as_json(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_an_address_that_is_taken(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    with (
-        Started(tmp_path, "model", "--model", "scripted/echo") as system,
-        gateway(tmp_path, "--nats", system.url) as (url, _),
-    ):
+def test_an_address_that_is_taken(
+    system: Started, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with gateway(tmp_path, "--nats", system.url) as (url, _):
         port = url.rpartition(":")[2]
         assert run(["gateway", "--nats", system.url, "--port", port]) == 2
     assert f"cannot listen on 127.0.0.1:{port}" in capsys.readouterr().err

@@ -17,7 +17,6 @@ from gym_runtime.messages.responses import decode_response
 from gym_testing.small_system import Engine, answer, function_call, reasoning
 from runtime.environment.image_samples import png
 
-pytest.importorskip("google.genai", reason="needs Google's client: pip install google-genai")
 pytestmark = [
     *(pytest.mark.anyio, pytest.mark.slow),
     pytest.mark.filterwarnings("ignore:Inheritance class:DeprecationWarning"),  # its own session of aiohttp
@@ -40,8 +39,8 @@ FILTERED = answer(status="incomplete", incomplete_details={"reason": "content_fi
 
 @asynccontextmanager
 async def client(stand: RunningGateway, **more: Any) -> AsyncGenerator[Any]:
-    from google import genai  # it takes seconds
-
+    # Not above: it takes seconds, and each process of the tests collects every file.
+    genai: Any = pytest.importorskip("google.genai", reason="needs Google's client: pip install google-genai")
     options = {"base_url": stand.url + stand.at("r.0.0"), "retry_options": {"attempts": 1}}
     told: dict[str, Any] = {"api_key": "none", "http_options": options, **more}
     made = genai.Client(**told)

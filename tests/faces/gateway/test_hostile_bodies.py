@@ -156,7 +156,7 @@ async def test_a_body_of_many_parts_does_not_hold_the_loop(path: str, body: byte
             held_s.append(worst_s)
         gc.unfreeze()
         tasks.cancel_scope.cancel()
-    assert min(held_s) < 0.05, held_s
+    assert min(held_s) < 0.1, held_s  # 0.02 to 0.04; processors differ
 
 
 async def test_captured_calls_that_are_not_read_have_a_bound() -> None:
@@ -201,6 +201,7 @@ async def test_a_request_has_so_many_items_at_most(path: str, body: Any) -> None
 @table(("path", "body"), ALL)
 @table("key", [b'"k%d":', b'"k%d" \n :', b'"k%d\\\\":'], ids=["compact", "spaced", "a backslash"])
 @table("where", ["", "metadata", "tools"])
+@pytest.mark.slow
 async def test_a_request_has_so_many_keys_at_most(path: str, body: Any, key: bytes, where: str) -> None:
     """To read millions would hold the event loop for seconds, also from a thread."""
     many = b",".join(key % number + b"1" for number in range(MAX_KEYS + 1000))
@@ -211,6 +212,7 @@ async def test_a_request_has_so_many_keys_at_most(path: str, body: Any, key: byt
 
 
 @table(("path", "body"), ALL)
+@pytest.mark.slow
 async def test_json_within_a_text_has_no_keys(path: str, body: Any) -> None:
     field = "input" if "input" in body else "messages"
     text = json.dumps(dict.fromkeys(map(str, range(MAX_KEYS + 10)), 1))

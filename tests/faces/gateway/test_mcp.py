@@ -86,6 +86,7 @@ async def stand() -> AsyncGenerator[Stand]:
 
 
 @pytest.mark.parametrize("mode", ["auto", "legacy", NEW])
+@pytest.mark.slow
 async def test_the_sdks_client_lists_and_calls(mode: str) -> None:
     mcp = pytest.importorskip("mcp", reason="needs pip install 'gym-runtime[dev]'")
     async with stand() as here, mcp.Client(here.gateway.url + here.path, mode=mode) as client:

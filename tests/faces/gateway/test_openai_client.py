@@ -6,7 +6,6 @@ import json
 from typing import Any
 
 import anyio
-import openai
 import pytest
 from faces.gateway.openai_client import TOOL, USER, client
 from faces.gateway.running_gateway import standing
@@ -21,22 +20,23 @@ pytestmark = pytest.mark.anyio
 
 
 @pytest.mark.parametrize("stream", [False, True])
-@pytest.mark.parametrize(
-    ("turn", "error"),
-    [(ModelRefused("no such thing"), openai.BadRequestError), (None, openai.BadRequestError)],
-)
-async def test_errors_have_the_clients_classes(turn: Any, error: type[Exception], stream: bool) -> None:
+@pytest.mark.parametrize("turn", [ModelRefused("no such thing"), None])
+async def test_errors_have_the_clients_classes(turn: Any, stream: bool) -> None:
+    from openai import BadRequestError
+
     more: Any = {"stream": True} if stream else {}
     async with standing(turn or answer("x")) as stand, client(stand) as made:
-        with pytest.raises(error, match="no such thing" if turn else "cannot be carried"):
+        with pytest.raises(BadRequestError, match="no such thing" if turn else "cannot be carried"):
             tools: Any = None if turn else [{"type": "custom", "custom": {"name": "x"}}]
             await made.chat.completions.create(model="m", messages=USER, tools=tools, **more)
-        with pytest.raises(error, match="no such thing" if turn else "not stored"):
+        with pytest.raises(BadRequestError, match="no such thing" if turn else "not stored"):
             earlier: Any = None if turn else "resp_1"
             await made.responses.create(model="m", input="?", previous_response_id=earlier, **more)
 
 
 async def test_an_error_in_a_stream_that_has_begun() -> None:
+    from openai import APIError
+
     class Engine:
         async def respond(self, call: Any, context: Any) -> Any:
             await until.wait()
@@ -52,7 +52,7 @@ async def test_an_error_in_a_stream_that_has_begun() -> None:
         until = anyio.Event()
         chunks = await made.chat.completions.create(model="m", messages=USER, stream=True)
         until.set()
-        with pytest.raises(openai.APIError, match="no such thing"):
+        with pytest.raises(APIError, match="no such thing"):
             await anext(chunks)
 
 
@@ -88,16 +88,16 @@ async def test_codex_finds_the_same_in_the_failed_response() -> None:
 @pytest.mark.parametrize(
     ("turn", "error", "status"),
     [
-        (ModelUnavailable("overloaded", retry_after_s=60), openai.InternalServerError, 503),
-        (ModelLimited("slow down", retry_after_s=60), openai.RateLimitError, 429),
+        (ModelUnavailable("overloaded", retry_after_s=60), "InternalServerError", 503),
+        (ModelLimited("slow down", retry_after_s=60), "RateLimitError", 429),
     ],
 )
-async def test_what_may_pass_says_when_to_ask_again(
-    turn: ModelUnavailable, error: type[openai.APIStatusError], status: int
-) -> None:
+async def test_what_may_pass_says_when_to_ask_again(turn: ModelUnavailable, error: str, status: int) -> None:
+    import openai
+
     # The worker would wait longer than the deadline allows before it asks its engine again.
     async with standing(turn, timeout_s=9) as stand, client(stand) as made:
-        with pytest.raises(error, match=turn.message) as caught:
+        with pytest.raises(getattr(openai, error), match=turn.message) as caught:
             await made.chat.completions.create(model="m", messages=USER)
     assert caught.value.status_code == status
     assert caught.value.response.headers["retry-after"] == "1"

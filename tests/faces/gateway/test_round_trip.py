@@ -79,6 +79,7 @@ def gemini_client(answer: Any) -> dict[str, Any]:
 )
 @settings(deadline=None)
 @given(output=outputs)
+@pytest.mark.slow
 def test_what_was_said_comes_back_as_the_same(dialect: ApiDialect, client: Any, output: list[Any]) -> None:
     asked = dialect.read(
         json.dumps(client({"choices": [{"message": USER}], "content": "x", "output": []})).encode()

@@ -235,6 +235,7 @@ SHAPES = [
 @table("mode", MODES)
 @table("shape", SHAPES)
 @table("before", ["", "answer:", "\\boxed{" + "\\text{" * 9000])
+@pytest.mark.slow
 def test_no_text_takes_long(mode: Callable[..., str | None], shape: str, before: str) -> None:
     text = (before + shape * (300_000 // len(shape)))[:300_000] + "}" * 9001
     start_s = time.thread_time()

@@ -74,7 +74,7 @@ async def test_a_shared_verifier_sees_no_link_to_its_tests(
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("shared", [True, False])
+@pytest.mark.parametrize("shared", [True, pytest.param(False, marks=pytest.mark.long)])
 async def test_nor_does_that_of_an_image(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shared: bool
 ) -> None:

@@ -9,6 +9,7 @@ import shutil
 import signal
 import subprocess
 import time
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -17,11 +18,17 @@ from gym_runtime.cli.app import application
 SYNTAX_CHECKS = {"bash": ["bash", "-n"], "zsh": ["zsh", "-n"], "fish": ["fish", "--no-execute"]}
 
 
+@cache
+def generated(shell: str) -> str:
+    """A shell's script, which takes half a second of the processor to make."""
+    return application().generate_completion(shell=shell)  # type: ignore[arg-type]
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_the_script_names_every_command_and_is_valid(shell: str, tmp_path: Path) -> None:
     script = tmp_path / f"completion.{shell}"
-    script.write_text(application().generate_completion(shell=shell))  # type: ignore[arg-type]
+    script.write_text(generated(shell))
     text = script.read_text()
     assert all(name in text for name in ("run", "publish", "reverify", "repeats", "max-output-tokens"))
     if shutil.which(shell) is None:
@@ -42,7 +49,7 @@ def completed(script: Path, words: str) -> list[str]:
 @pytest.mark.slow
 def test_bash_completes_commands_and_flags(tmp_path: Path) -> None:
     script = tmp_path / "completion.bash"
-    script.write_text(application().generate_completion(shell="bash"))
+    script.write_text(generated("bash"))
     assert completed(script, "sta") == ["status", "start"]
     assert sorted(completed(script, "run --repe")) == ["--repeats", "--repetition-penalty"]
     assert "replay" not in completed(script, "weights ")
@@ -51,7 +58,7 @@ def test_bash_completes_commands_and_flags(tmp_path: Path) -> None:
 @pytest.mark.skipif(shutil.which("fish") is None, reason="fish is not installed: apt-get install fish")
 def test_fish_completes_commands_and_flags(tmp_path: Path) -> None:
     script = tmp_path / "completion.fish"
-    script.write_text(application().generate_completion(shell="fish"))
+    script.write_text(generated("fish"))
 
     def offered(line: str) -> list[str]:
         program = f"source {script}; complete -C '{line}'"
@@ -72,7 +79,7 @@ class Zsh:
     def __init__(self, home: Path) -> None:
         folder = home / ".zsh" / "completions"
         folder.mkdir(parents=True)
-        (folder / "_cyclopts_gym-runtime").write_text(application().generate_completion(shell="zsh"))
+        (folder / "_cyclopts_gym-runtime").write_text(generated("zsh"))
         self.pid, self._terminal = pty.fork()
         if self.pid == 0:
             os.execvpe("zsh", ["zsh", "-f", "-i"], {**os.environ, "HOME": str(home), "TERM": "dumb"})

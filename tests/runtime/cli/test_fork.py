@@ -205,8 +205,9 @@ def test_rollouts_of_a_module_are_forked_and_played_if_it_is_named(tmp_path: Pat
         assert status == 2
         assert "environment 'notes' is not installed here: name its file" in said
         assert "--environment" in said
-    for command in commands:
-        for name in ("notes.py", "notes"):
-            more = ("-o", f"{name}.jsonl") if command[0] == "fork" else ()
-            status, said = alone(tmp_path, *command, "--environment", name, *more, typed="done\n")
-            assert status == 0, said
+    for command in (
+        (*commands[0], "-o", "f.jsonl", "--environment", "notes.py"),
+        (*commands[1], "--environment", "notes"),
+    ):
+        status, said = alone(tmp_path, *command, typed="done\n")
+        assert status == 0, said

@@ -31,7 +31,7 @@ from time_limits import busy
 
 pytestmark = [pytest.mark.slow, pytest.mark.anyio, pytest.mark.timeout(90)]
 
-ROLLOUTS = 160
+ROLLOUTS = 112
 ROW = b'{"responses_create_params": {"input": "%d%s"}, "initial_count": 0, "expected_count": 1, "n": %d}\n'
 
 
@@ -163,28 +163,37 @@ async def test_a_resumed_run_waits_for_its_broker_to_come_back(broker: Broker, t
     assert len(keys(tmp_path)) == ROLLOUTS
 
 
-@contextlib.asynccontextmanager
-async def collecting(folder: Path) -> AsyncGenerator[tuple[Client, list[RolloutSpec], list[str]]]:
-    """A client, the tasks of an open run of ten, and the command that collects it."""
+@pytest.fixture(scope="module")
+async def system(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[str]:
+    """The address of a running system."""
     pools = make_pools(
         ["example_session_state_mgmt"], ModelSettings(provider="scripted", name="message"), concurrency=8
     )
-    lines = [ROW % (number, b"", number) for number in range(10)]
-    tasks = list(expand(lines, run="r", environment="example_session_state_mgmt"))
-    broker = Broker(folder / "state")
+    broker = Broker(tmp_path_factory.mktemp("system") / "state")
     url = broker.start()
-    collect = [sys.executable, "-m", "gym_runtime.cli.main", "collect", "r"]
-    collect += ["-o", str(folder / "out.jsonl"), "--nats", url]
     try:
-        async with running(SystemSpec(pools=pools, nats=(url,))), connect(nats=url) as gym:
-            await gym.driver.open_run(RunInfo(run="r", total=10))
-            yield gym, tasks, collect
+        async with running(SystemSpec(pools=pools, nats=(url,))):
+            yield url
     finally:
         broker.stop()
 
 
-async def test_collect_writes_at_once_and_goes_on_with_its_file(tmp_path: Path) -> None:
-    async with collecting(tmp_path) as (gym, tasks, collect):
+@contextlib.asynccontextmanager
+async def collecting(
+    url: str, run: str, folder: Path
+) -> AsyncGenerator[tuple[Client, list[RolloutSpec], list[str]]]:
+    """A client, the tasks of an open run of ten, and the command that collects it."""
+    lines = [ROW % (number, b"", number) for number in range(10)]
+    tasks = list(expand(lines, run=run, environment="example_session_state_mgmt"))
+    collect = [sys.executable, "-m", "gym_runtime.cli.main", "collect", run]
+    collect += ["-o", str(folder / "out.jsonl"), "--nats", url]
+    async with connect(nats=url) as gym:
+        await gym.driver.open_run(RunInfo(run=run, total=10))
+        yield gym, tasks, collect
+
+
+async def test_collect_writes_at_once_and_goes_on_with_its_file(system: str, tmp_path: Path) -> None:
+    async with collecting(system, "goes-on", tmp_path) as (gym, tasks, collect):
         await gym.driver.publish(tasks[:9])
         with started(collect, subprocess.PIPE) as process:
             # The last one does not come: nothing but time brings the others to the disk.
@@ -198,7 +207,7 @@ async def test_collect_writes_at_once_and_goes_on_with_its_file(tmp_path: Path) 
         await gym.driver.publish(tasks[9:])
         with started(collect) as process:
             assert await anyio.to_thread.run_sync(process.wait) == 0
-        assert (await gym.run("r")).state == "finished"
+        assert (await gym.run("goes-on")).state == "finished"
     assert sorted(keys(tmp_path).items()) == [((number, 0), 1) for number in range(10)]
 
 
@@ -234,8 +243,10 @@ async def test_a_publish_that_waits_for_a_pipes_writer_says_so_and_ends_at_ctrl_
         assert said.count("\n") == 1
 
 
-async def test_collect_says_that_the_rest_will_not_come_after_a_killed_publish(tmp_path: Path) -> None:
-    async with collecting(tmp_path) as (gym, tasks, collect):
+async def test_collect_says_that_the_rest_will_not_come_after_a_killed_publish(
+    system: str, tmp_path: Path
+) -> None:
+    async with collecting(system, "killed-publish", tmp_path) as (gym, tasks, collect):
         await gym.driver.publish(tasks[:9])
         said = ""
         # It looks sooner than users need.
@@ -246,23 +257,23 @@ async def test_collect_says_that_the_rest_will_not_come_after_a_killed_publish(t
             async for text in TextReceiveStream(process.stderr):
                 said += text
                 if "1 of 10 rollouts will not come: 'publish' was killed" in said:
-                    await gym.cancel("r")
+                    await gym.cancel("killed-publish")
                     break
             assert await process.wait() == 0, said
     assert len(keys(tmp_path)) == 9
 
 
-async def test_collect_says_that_a_run_is_paused(tmp_path: Path) -> None:
-    async with collecting(tmp_path) as (gym, tasks, collect):
-        await gym.pause("r")
+async def test_collect_says_that_a_run_is_paused(system: str, tmp_path: Path) -> None:
+    async with collecting(system, "paused", tmp_path) as (gym, tasks, collect):
+        await gym.pause("paused")
         await gym.driver.publish(tasks)
         async with await anyio.open_process(collect, stdout=subprocess.DEVNULL) as process:
             assert process.stderr is not None
             said = ""
             async for text in TextReceiveStream(process.stderr):
                 said += text
-                if "run r is paused; 'gym-runtime resume r' lets it go on" in said:
-                    await gym.resume("r")
+                if "run paused is paused; 'gym-runtime resume paused' lets it go on" in said:
+                    await gym.resume("paused")
                     break
             async for text in TextReceiveStream(process.stderr):  # or a full pipe would hold it up
                 said += text
@@ -270,20 +281,20 @@ async def test_collect_says_that_a_run_is_paused(tmp_path: Path) -> None:
     assert len(keys(tmp_path)) == 10
 
 
-async def test_collect_of_a_finished_run_onto_a_full_disk_loses_no_row(tmp_path: Path) -> None:
-    async with collecting(tmp_path) as (gym, tasks, collect):
+async def test_collect_of_a_finished_run_onto_a_full_disk_loses_no_row(system: str, tmp_path: Path) -> None:
+    async with collecting(system, "full-disk", tmp_path) as (gym, tasks, collect):
         await gym.driver.publish(tasks)
         with anyio.fail_after(30 * busy()):
-            while await gym.driver.made("r") < 10:
+            while await gym.driver.made("full-disk") < 10:
                 await anyio.sleep(0.05)
         # All rows come within a moment; a file may have 4 KiB.
         full = ["bash", "-c", 'ulimit -f 4; exec "$@"', "bash", *collect]
         ran = await anyio.run_process(full, check=False)
         assert ran.returncode == 2
         assert b"disk full at " in ran.stderr
-        assert (await gym.run("r")).state == "active"
+        assert (await gym.run("full-disk")).state == "active"
         assert (await anyio.run_process(collect)).returncode == 0
-        assert (await gym.run("r")).state == "finished"
+        assert (await gym.run("full-disk")).state == "finished"
     assert sorted(keys(tmp_path).items()) == [((number, 0), 1) for number in range(10)]
 
 

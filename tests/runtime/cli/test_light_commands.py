@@ -17,27 +17,20 @@ LISTED = {"anyio", "gym_resources"}
 """What a listing of environments needs of these: it imports their modules."""
 
 
-def imported(*arguments: str) -> set[str]:
-    """The modules that a command imports."""
-    code = "import sys; from gym_runtime.cli import main; main.run(sys.argv[1:]); print(*sys.modules)"
-    done = subprocess.run(
-        [sys.executable, "-c", code, *arguments], capture_output=True, text=True, check=True
-    )
+def imported(*lines: str) -> set[str]:
+    """The modules that command lines import, one after the other in a process."""
+    code = "import sys; from gym_runtime.cli import main\nfor line in sys.argv[1:]: main.run(line.split())\n"
+    code += "print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code, *lines], capture_output=True, text=True, check=True)
     found = set(done.stdout.splitlines()[-1].split())
     assert "gym_runtime.cli.app" in found
     return found
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("argument", ["--help", "--version"])
-def test_help_and_version_import_nothing_heavy(argument: str) -> None:
-    assert not imported(argument) & HEAVY
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("command", ["run", "status", "drain", "weights"])
-def test_a_commands_help_imports_nothing_heavy(command: str) -> None:
-    assert not imported(command, "--help") & HEAVY
+def test_help_and_version_import_nothing_heavy() -> None:
+    commands = (f"{command} --help" for command in ("run", "status", "drain", "weights"))
+    assert not imported("--help", "--version", *commands) & HEAVY
 
 
 @pytest.mark.slow
@@ -64,7 +57,7 @@ def test_a_run_and_its_supervisor_import_no_more_than_they_need() -> None:
 @pytest.mark.slow
 def test_listing_the_environments_imports_their_modules_and_nothing_heavy() -> None:
     # Takes less than half a second, which is no test: machines differ.
-    found = imported("ls", "environments")
+    found = imported("ls environments")
     assert "gym_resources.mcqa" in found
     assert found & HEAVY == LISTED
     assert not {name for name in found if name.startswith(("gym_runtime.bus", "gym_runtime.workers"))}

@@ -262,7 +262,7 @@ def test_ctrl_c_is_130_and_says_nothing(capsys: pytest.CaptureFixture[str]) -> N
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("arguments", [["ls"], ["run", "--help"]])
+@pytest.mark.parametrize("arguments", [["ls", "models"], ["run", "--help"]])
 def test_a_width_that_holds_nothing_is_no_width(arguments: list[str]) -> None:
     narrow = {**os.environ, "COLUMNS": "0"}
     ended = subprocess.run([SCRIPT, *arguments], capture_output=True, text=True, timeout=60, env=narrow)
@@ -271,7 +271,7 @@ def test_a_width_that_holds_nothing_is_no_width(arguments: list[str]) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("arguments", [["--version"], ["ls", "--json"], ["ls"]])
+@pytest.mark.parametrize("arguments", [["--version"], ["ls", "models", "--json"], ["ls", "models"]])
 def test_a_reader_that_has_gone_is_no_error(arguments: list[str]) -> None:
     process = subprocess.Popen([SCRIPT, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     assert process.stdout is not None
@@ -285,7 +285,7 @@ def test_a_reader_that_has_gone_is_no_error(arguments: list[str]) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("more", [[], ["--json"]])
 def test_output_that_cannot_be_written_is_one_line(more: list[str]) -> None:
-    command = [SCRIPT, "ls", *more]
+    command = [SCRIPT, "ls", "models", *more]
     with Path("/dev/full").open("w") as full:
         done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
     assert (done.returncode, done.stderr.count("\n")) == (1, 1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -48,23 +49,29 @@ def test_different_code_of_an_environment_is_named() -> None:
     assert line.startswith("environment 'b' has different code on r1 (node1) and r2 (node1); ")
 
 
+@pytest.fixture(scope="module")
+def echo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of a system that has a model only."""
+    with Started(tmp_path_factory.mktemp("echo"), "model", "--model", "scripted/echo") as system:
+        yield system.url
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(60)
 def test_without_a_model_that_of_the_system_answers(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    echo: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    with Started(tmp_path, "model", "--model", "scripted/echo") as system:
-        monkeypatch.setenv("GYM_NATS_URL", system.url)
-        assert main.run(["run", "mcqa", "-o", "theirs.jsonl"]) == 0
-        assert "scripted/echo answers: this system serves it as 'policy'" in capsys.readouterr().err
-        assert main.run(["run", "mcqa", "-o", "own.jsonl", "--model", "scripted/message"]) == 0
-        assert "answers" not in capsys.readouterr().err
-        # Another model must not answer under the name of the one that was asked for.
-        assert main.run(["run", "mcqa", "-o", "misspelt.jsonl", "--model-pool", "polcy"]) == 2
-        assert "no worker serves model 'polcy' now" in (said := capsys.readouterr().err)
-        assert "did you mean 'policy'?" in said
-        assert not Path("misspelt.jsonl").exists()
+    monkeypatch.setenv("GYM_NATS_URL", echo)
+    assert main.run(["run", "mcqa", "-o", "theirs.jsonl"]) == 0
+    assert "scripted/echo answers: this system serves it as 'policy'" in capsys.readouterr().err
+    assert main.run(["run", "mcqa", "-o", "own.jsonl", "--model", "scripted/message"]) == 0
+    assert "answers" not in capsys.readouterr().err
+    # Another model must not answer under the name of the one that was asked for.
+    assert main.run(["run", "mcqa", "-o", "misspelt.jsonl", "--model-pool", "polcy"]) == 2
+    assert "no worker serves model 'polcy' now" in (said := capsys.readouterr().err)
+    assert "did you mean 'policy'?" in said
+    assert not Path("misspelt.jsonl").exists()
     rows = [json.loads(line) for line in Path("theirs.jsonl").read_text().splitlines()]
     assert {row["response"]["model"] for row in rows} == {"echo"}
     assert json.loads(Path("theirs_run.json").read_text())["settings"]["model"] == "scripted/echo"
@@ -131,14 +138,13 @@ def test_a_run_of_which_every_rollout_failed_is_status_1(
 
 
 @pytest.mark.slow
-def test_a_gateway_to_a_model_that_nobody_serves(tmp_path: Path) -> None:
-    with Started(tmp_path, "model", "--model", "scripted/echo") as system:
-        command = [SCRIPT, "gateway", "--nats", system.url, "--model-pool", "nosuch"]
-        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
-            assert process.stdout is not None
-            process.stdout.readline()  # it serves
-            process.terminate()
-            _, said = process.communicate(timeout=40)
+def test_a_gateway_to_a_model_that_nobody_serves(echo: str) -> None:
+    command = [SCRIPT, "gateway", "--nats", echo, "--model-pool", "nosuch"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        process.stdout.readline()  # it serves
+        process.terminate()
+        _, said = process.communicate(timeout=40)
     assert json.loads(said)["event"] == NO_MODEL
 
 

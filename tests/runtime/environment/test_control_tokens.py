@@ -82,6 +82,7 @@ def test_a_harmless_text_stays_as_it_is(text: str) -> None:
 
 
 @table("shape", SHAPES)
+@pytest.mark.slow
 def test_a_megabyte_of_any_shape_takes_a_moment(shape: str) -> None:
     text = shape * (1_000_000 // len(shape))
     started_s = time.process_time()

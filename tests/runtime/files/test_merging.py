@@ -144,6 +144,7 @@ sys.exit(main.run(sys.argv[2:]))
 """
 
 
+@pytest.mark.slow
 def test_what_is_replaced_stays_until_all_of_the_new_is_written(
     tmp_path: Path, record: Record, failure: Record
 ) -> None:

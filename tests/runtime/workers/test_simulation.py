@@ -31,7 +31,7 @@ from runtime.workers.sample_environments import OPEN, Thinker, environments
 from runtime.workers.simulation import play
 from runtime.workers.simulation_plan import CHANCES, Plan
 
-SEEDS, SEEDS_OF_CI = 100, 300
+SEEDS, SEEDS_OF_CI = 50, 300
 BATCH = 50
 
 
@@ -113,7 +113,7 @@ def test_a_seed_is_replayed_in_another_process() -> None:
         "structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(50))\n"
         "from runtime.workers.simulation import play\n"
         "from runtime.workers.simulation_plan import Plan\n"
-        "print([play(Plan.of(seed)).digest for seed in range(12)])\n"
+        "print([play(Plan.of(seed)).digest for seed in range(6)])\n"
     )
     here = Path(__file__).parents[2]
     said = [

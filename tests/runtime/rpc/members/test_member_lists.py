@@ -58,6 +58,7 @@ async def test_lists_that_differ_are_compared(cluster: Cluster) -> None:
     assert not second.views["resource"].alive()
 
 
+@pytest.mark.slow
 async def test_two_sites_that_were_cut_apart_find_each_others_members_again(cluster: Cluster) -> None:
     # At each site there are two followers, which watch each other: no member of it has to announce itself.
     followers = [await cluster.follower(f"{site}-{number}") for site in "ab" for number in range(2)]
@@ -85,6 +86,7 @@ async def test_two_sites_that_were_cut_apart_find_each_others_members_again(clus
     assert cluster.traffic.sent["call"] == 0
 
 
+@pytest.mark.slow
 async def test_a_follower_without_a_broker_for_hours_does_not_fill_its_log(cluster: Cluster) -> None:
     for name in "ab":
         await cluster.follower(name)

@@ -62,11 +62,6 @@ def test_thirty_rows_that_end_their_workers_end_no_system() -> None:
 @pytest.mark.parametrize(
     ("pool", "message"),
     [
-        (PoolSpec(kind="resource", names=("mcqua",)), "there is no environment 'mcqua'; did you mean 'mcqa'"),
-        (
-            PoolSpec(kind="agent", names=("tool_lop",)),
-            "there is no agent 'tool_lop'; did you mean 'tool_loop'",
-        ),
         (PoolSpec(kind="model", names=("policy",)), "does not say which model; give --model PROVIDER/NAME"),
         (
             PoolSpec(kind="model", names=("policy",), model=ModelSettings.parse("scripted/ecko")),
@@ -107,7 +102,6 @@ environment = Environment(resource=verify, description="")
 @pytest.mark.parametrize(
     ("kind", "text", "message"),
     [
-        ("model", "class Adaptor: ...", r"^shout\.py has no class 'Adapter'$"),
         (
             "model",
             ADAPTER.format(settings="", enter="__aenter__"),

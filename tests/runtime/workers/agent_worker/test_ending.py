@@ -50,7 +50,7 @@ async def test_cancelling_ends_a_run_a_group_or_a_rollout_and_nothing_else(
     engine = Engine(Hang())
     await system.add_model(engine)
     await system.add_agent(slots=slots)
-    await system.enqueue(*[msgspec.structs.replace(task, timeout_s=500) for task in all_tasks()])
+    await system.enqueue(*[msgspec.structs.replace(task, timeout_s=60) for task in all_tasks()])
     await engine.calls.until(min(slots, 4))
     await system.bus.publish(subject, b"")
     records = await system.records(4)
