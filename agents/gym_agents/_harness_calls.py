@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast
 import anyio
 import anyio.to_thread
 import msgspec
-from gym_faces.dialects.responses_api import is_overflow
+from gym_faces.dialects import responses_api
 from gym_faces.recordings import Found, PastCall, PastCalls, Transcript, off_loop, tools_digest
 from gym_runtime import GymError, ResourceError, TaskError
 from gym_runtime.adapters import ModelAnswer, Rollout, Turn
@@ -149,7 +149,7 @@ class HarnessCalls:
             raise
         self.refused = None
         answer, response = turn.response.output, Raw(_encode(turn.response))
-        self.overflowed = is_overflow(response)
+        self.overflowed = responses_api.is_overflow(response)
         if self.overflowed:
             self._shortens = True
             return ModelAnswer(response=response)  # for which the gateway tells the program its API's error

@@ -38,7 +38,7 @@ def model_call(*items: dict[str, Any], return_tokens: bool = False, **params: An
 
 
 def context(*, limit_s: float | None = None, rollout: str = "run.0.0", **headers: str) -> CallContext:
-    """Whose call it is, which may take 15 s where nobody else wants the processor.
+    """Whose call it is, which may take 15 s on a quiet machine.
 
     ``x_stub_fault="429"`` becomes that header.
     """

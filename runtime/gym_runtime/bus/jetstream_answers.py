@@ -75,7 +75,7 @@ _BEGINNINGS = (b'{"type":"io.nats.jetstream.', b'{"stream":"', b'{"error":{')
 
 
 def is_of_jetstream(reply: str, headers: Headers, payload: bytes) -> bool:
-    """Whether JetStream sent a message. A request to it may name any subject for the answer, also one to which
-    the asking worker may not publish."""
+    """Whether JetStream sent a message. A request to it may name any subject for the answer, also one to
+    which the asking worker may not publish."""
     marked = "Nats-Stream" in headers or STATUS in headers or reply.startswith("$JS.")
     return marked or payload.startswith(_BEGINNINGS)

@@ -47,7 +47,7 @@ async def test_an_error_in_a_stream_that_has_begun() -> None:
         stream = await made.responses.create(model="m", input="?", stream=True)  # its headers say: at work
         until.set()
         assert (await anext(stream)).type == "response.created"
-        with pytest.raises(openai.APIError, match="no such thing"):
+        with pytest.raises(APIError, match="no such thing"):
             await anext(stream)
         until = anyio.Event()
         chunks = await made.chat.completions.create(model="m", messages=USER, stream=True)
@@ -62,12 +62,14 @@ TOO_LONG = ModelAnswer(response=responses_api.overflow("m"))
 
 @pytest.mark.parametrize("stream", [False, True])
 async def test_a_conversation_that_is_too_long(stream: bool) -> None:
+    from openai import APIError, BadRequestError
+
     more: Any = {"stream": True} if stream else {}
     async with standing(TOO_LONG) as stand, client(stand) as made:
-        with pytest.raises(openai.BadRequestError, match="maximum context length") as refused:
+        with pytest.raises(BadRequestError, match="maximum context length") as refused:
             await made.chat.completions.create(model="m", messages=USER, **more)
         assert refused.value.code == "context_length_exceeded"
-        with pytest.raises(openai.APIError, match="maximum context length") as failed:
+        with pytest.raises(APIError, match="maximum context length") as failed:
             async for _ in await made.responses.create(model="m", input="?", **more):
                 pass
         assert failed.value.code == "context_length_exceeded"

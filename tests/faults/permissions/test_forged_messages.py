@@ -1,4 +1,4 @@
-"""A key of one role has JetStream answer where others listen: nobody takes that for a message."""
+"""A key of one role has JetStream answer where others listen: no listener takes that for a message."""
 
 from __future__ import annotations
 

@@ -138,7 +138,7 @@ def test_a_run_of_which_every_rollout_failed_is_status_1(
 
 
 @pytest.mark.slow
-def test_a_gateway_to_a_model_that_nobody_serves(echo: str) -> None:
+def test_a_gateway_to_a_model_that_no_worker_serves(echo: str) -> None:
     command = [SCRIPT, "gateway", "--nats", echo, "--model-pool", "nosuch"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
