@@ -212,8 +212,8 @@ def test_the_example_of_grpo_on_a_cpu(tmp_path: Path) -> None:
 
 
 def test_the_example_learns_the_same_while_workers_are_killed(tmp_path: Path) -> None:
-    # Forty steps take 12 s if none is delayed, so each kind has its turn. A kill delays a step by two seconds,
-    # so on a slow machine every step has one. An agent worker dies every 9 s: with less time than
+    # Forty steps take 12 s if none is delayed, so each kind has its turn. A kill delays a step by two
+    # seconds, so on a slow machine every step has one. An agent worker dies every 9 s: with less time than
     # `TASK_ACK_WAIT_S` and a restart, the same rollout could lose three of them in a row.
     quiet = example(tmp_path, "--steps", "40")
     logged = example(tmp_path, "--kill-every", "3", "--steps", "40")
