@@ -76,7 +76,8 @@ def test_a_hack_rings_and_stops_the_run(second: tuple[str, ...], capsys: pytest.
     [alarm] = [json.loads(line) for line in Path("out_alarms.jsonl").read_text().splitlines()]
     tasks = [int(rollout.split(".")[-2]) for rollout in [alarm["since_rollout"], *alarm["rollouts"]]]
     assert all(HONEST <= task < HONEST + HACKED for task in tasks)
-    assert (alarm["environment"], alarm["looks"]) == ("sums", alarm["disagree"])
+    assert alarm["environment"] == "sums"
+    assert alarm["looks"] >= alarm["disagree"]  # on a busy machine, looks at earlier rollouts may end later
 
 
 @pytest.mark.slow
