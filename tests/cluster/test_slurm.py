@@ -153,13 +153,23 @@ def test_a_system_whose_broker_cannot_start_is_a_failed_job(tmp_path: Path) -> N
     assert "address already in use" in said
 
 
-def test_a_system_goes_on_without_the_node_of_an_agent(tmp_path: Path) -> None:
-    values = Values(
-        environments=(NAME,), model="openai/stub", model_urls=("http://head:8000/v1",), concurrency=SLOTS
-    )
-    write("slurm", tmp_path, values)
-    rows = tmp_path / "rows.jsonl"
+def written(folder: Path, engine: str) -> Path:
+    """The jobs' files, with the engine on this host, in a folder; and their rows."""
+    urls = (f"http://{engine}:8000/v1",)
+    values = Values(environments=(NAME,), model="openai/stub", model_urls=urls, concurrency=SLOTS)
+    write("slurm", folder, values)
+    rows = folder / "rows.jsonl"
     rows.write_bytes(b"".join(re.sub(rb"\n", b" ", ROW) % index + b"\n" for index in range(ROLLOUTS // 2)))
+    return rows
+
+
+def check_all_once(folder: Path) -> None:
+    made = [json.loads(line) for line in (folder / "out.jsonl").read_text().splitlines()]
+    assert len({row["_gym"]["rollout_id"] for row in made}) == len(made) == ROLLOUTS // 2
+
+
+def test_a_system_goes_on_without_the_node_of_an_agent(tmp_path: Path) -> None:
+    rows = written(tmp_path, "head")
     with (
         cluster(tmp_path, "head", "n0", "n1") as hosts,
         slurm(hosts, tmp_path / "slurm", GYM=SCRIPT, GYM_BROKER=str(tmp_path / "gym-broker")) as jobs,
@@ -179,8 +189,7 @@ def test_a_system_goes_on_without_the_node_of_an_agent(tmp_path: Path) -> None:
         finally:
             engine.kill()
             engine.wait()
-    made = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
-    assert len({row["_gym"]["rollout_id"] for row in made}) == len(made) == ROLLOUTS // 2
+    check_all_once(tmp_path)
 
 
 PREEMPTED = """\
@@ -192,12 +201,7 @@ PartitionName=high Nodes=n1 PriorityTier=2 State=UP
 
 
 def test_a_preempted_worker_that_drains_within_the_grace_time_is_queued_again(tmp_path: Path) -> None:
-    values = Values(
-        environments=(NAME,), model="openai/stub", model_urls=("http://n0:8000/v1",), concurrency=SLOTS
-    )
-    write("slurm", tmp_path, values)
-    rows = tmp_path / "rows.jsonl"
-    rows.write_bytes(b"".join(re.sub(rb"\n", b" ", ROW) % index + b"\n" for index in range(ROLLOUTS // 2)))
+    rows = written(tmp_path, "n0")
     variables = {
         "GYM": SCRIPT,
         "GYM_BROKER": str(tmp_path / "gym-broker"),
@@ -218,17 +222,11 @@ def test_a_preempted_worker_that_drains_within_the_grace_time_is_queued_again(tm
         until(lambda: "wrap R" in jobs.run("squeue", "--format=%j %t"))
         assert "gym-workers PD" in jobs.run("squeue", "--format=%j %t")
         system.ask("collect", run, "-o", str(tmp_path / "out.jsonl"))
-    made = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
-    assert len({row["_gym"]["rollout_id"] for row in made}) == len(made) == ROLLOUTS // 2
+    check_all_once(tmp_path)
 
 
 def test_the_autoscaler_looks_after_its_own_jobs_only(tmp_path: Path) -> None:
-    values = Values(
-        environments=(NAME,), model="openai/stub", model_urls=("http://n0:8000/v1",), concurrency=SLOTS
-    )
-    write("slurm", tmp_path, values)
-    rows = tmp_path / "rows.jsonl"
-    rows.write_bytes(b"".join(re.sub(rb"\n", b" ", ROW) % index + b"\n" for index in range(ROLLOUTS // 2)))
+    rows = written(tmp_path, "n0")
     serving = shlex.join([*COMMAND, "--host", "0.0.0.0", "--port", "8000", "--latency-s", "0.3"])
     variables = {
         "GYM": SCRIPT,
@@ -267,6 +265,5 @@ def test_the_autoscaler_looks_after_its_own_jobs_only(tmp_path: Path) -> None:
         finally:
             autoscaler.kill()
             autoscaler.wait()
-    made = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
-    assert len({row["_gym"]["rollout_id"] for row in made}) == len(made) == ROLLOUTS // 2
+    check_all_once(tmp_path)
     assert "2 jobs, 0 needed: cancelling" in (tmp_path / "autoscale.log").read_text()

@@ -168,16 +168,21 @@ def test_the_job_of_a_system_ends_with_its_broker(tmp_path: Path) -> None:
     write("slurm", tmp_path, VALUES)
     # The workers stay, as those that wait for a broker do.
     commands = {"scontrol": "echo n0", "srun": 'case "$*" in *" broker "*) exit 2;; esac; exec sleep 600'}
-    for name, does in commands.items():
-        (tmp_path / name).write_text(f"#!/bin/sh\n{does}\n")
-        (tmp_path / name).chmod(0o755)
-    variables = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}", "SLURM_JOB_NODELIST": "n0"}
+    variables = {**with_commands(tmp_path, commands), "SLURM_JOB_NODELIST": "n0"}
     job = subprocess.Popen(["bash", "system.sbatch"], cwd=tmp_path, env=variables, start_new_session=True)
     try:
         assert job.wait() == 2
     finally:
         os.killpg(job.pid, signal.SIGKILL)
         job.wait()
+
+
+def with_commands(folder: Path, commands: dict[str, str]) -> dict[str, str]:
+    """An environment in which these commands are found first; each is a shell script, by its name."""
+    for name, does in commands.items():
+        (folder / name).write_text(f"#!/bin/sh\n{does}\n")
+        (folder / name).chmod(0o755)
+    return {**os.environ, "PATH": f"{folder}:{os.environ['PATH']}"}
 
 
 @pytest.mark.parametrize(("preempted", "requeued"), [("2026-11-28T12:00:00", True), ("None", False)])
@@ -190,10 +195,7 @@ def test_a_job_of_workers_is_queued_again_after_a_preemption_only(
         "scontrol": f"echo $* >>{told}; echo PreemptEligibleTime=2026-11-28T11:00:00 PreemptTime={preempted}",
         "srun": f"trap 'exit 3' TERM; echo srun >>{told}; while :; do sleep 0.1; done",
     }
-    for name, does in commands.items():
-        (tmp_path / name).write_text(f"#!/bin/sh\n{does}\n")
-        (tmp_path / name).chmod(0o755)
-    variables = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}", "SLURM_JOB_ID": "7"}
+    variables = {**with_commands(tmp_path, commands), "SLURM_JOB_ID": "7"}
     job = subprocess.Popen(["bash", "workers.sbatch"], cwd=tmp_path, env=variables, start_new_session=True)
     try:
         while not told.exists():
@@ -241,10 +243,7 @@ def test_the_autoscaler_goes_on_when_a_command_of_slurm_fails(tmp_path: Path) ->
         # The second time it works.
         "sbatch": f'echo "$@" >> {asked}; test $(wc -l < {asked}) -gt 1 || {{ echo timed out >&2; exit 1; }}',
     }
-    for name, does in commands.items():
-        (tmp_path / name).write_text(f"#!/bin/sh\n{does}\n")
-        (tmp_path / name).chmod(0o755)
-    variables = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}", "INTERVAL_S": "0.1"}
+    variables = {**with_commands(tmp_path, commands), "INTERVAL_S": "0.1"}
     command = [sys.executable, "autoscale.py", "1", "4"]
     with subprocess.Popen(command, cwd=tmp_path, env=variables, stdout=subprocess.PIPE, text=True) as running:
         try:
